@@ -10,16 +10,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
+from walkeeper_common.metrics import samples
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
-from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
+from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
+from walkeeper_pager.metrics import FIGURES
 from walkeeper_pager.page_requests import WAITING_MAX, Arrivals, page_handler
 from walkeeper_pager.pager import Pager
 from walkeeper_wal.errors import HistoryError
@@ -143,7 +145,7 @@ async def _serve(settings: PagerSettings, pager: Pager, threads: _Threads) -> No
         Endpoints(
             not_ready=lambda: _not_ready(pager, threads.following),
             status=lambda: _status(pager, threads.following, arrivals),
-            gauges=lambda: _gauges(pager, arrivals),
+            samples=lambda: list(samples(FIGURES, (pager.state(), arrivals.waiting), {})),
         ),
         routes={"/page": page_handler(pager, arrivals)},
         on_listening=on_listening,
@@ -171,18 +173,6 @@ def _status(pager: Pager, following: Following, arrivals: Arrivals) -> Mapping[s
         "history_bytes": state.history_bytes,
         "waiting": arrivals.waiting,
     }
-
-
-def _gauges(pager: Pager, arrivals: Arrivals) -> Sequence[Gauge]:
-    state = pager.state()
-    named = (
-        ("received_lsn", "End of the WAL that was received, in bytes.", state.received_lsn),
-        ("applied_lsn", "End of the last record that pages can be had of.", state.applied_lsn),
-        ("horizon_lsn", "Pages before this LSN are no longer kept.", state.horizon_lsn),
-        ("indexed_blocks", "Block references in the history.", state.indexed_blocks),
-        ("waiting", "Requests for an LSN that is still to come.", arrivals.waiting),
-    )
-    return [Gauge(f"walkeeper_pager_{name}", text, float(value), {}) for name, text, value in named]
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical.logical_check import LogicalEnd
+from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.promotion_wait import wait_promoted
@@ -61,7 +62,8 @@ async def _main(settings: ProposerSettings) -> int:
         tell(f"streaming from {start_lsn}")
 
     linked = LinkedAddresses(settings.safekeepers)
-    life = _Life(settings, linked.all, on_streaming)
+    commits = CommitTimes()
+    life = _Life(settings, linked.all, on_streaming, commits)
     async with asyncio.TaskGroup() as group:
         sync_state = SyncState(settings.dsn, settings.application_name)
         reporter = PrimaryReporter(
@@ -71,7 +73,7 @@ async def _main(settings: ProposerSettings) -> int:
         group.create_task(reporter.run(), name="reports")
         group.create_task(reporter.watch(), name="incidents")
         if settings.http is not None:
-            serving = _serve_http(settings, lambda: life, lambda: linked.all, sync_state)
+            serving = _serve_http(settings, lambda: life, lambda: linked.all, sync_state, commits)
             group.create_task(serving, name="http")
         while True:
             if settings.follow:
@@ -86,7 +88,7 @@ async def _main(settings: ProposerSettings) -> int:
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
             if text := linked.follow(life.core.configuration):
                 logger.warning("%s", text)
-            life = _Life(settings, linked.all, on_streaming)
+            life = _Life(settings, linked.all, on_streaming, commits)
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
@@ -105,13 +107,19 @@ async def _serve_http(
     life: Callable[[], _Life],
     addresses: Callable[[], Sequence[Address]],
     sync_state: SyncState,
+    commits: CommitTimes,
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None
     shown = endpoints(
-        settings, lambda: life().core, addresses, lambda: life().primary.spooled_bytes, sync_state
+        settings,
+        lambda: life().core,
+        addresses,
+        lambda: life().primary.spooled_bytes,
+        sync_state,
+        commits,
     )
     await serve_http(settings.http, shown)
 
@@ -151,6 +159,7 @@ class _Life:
         settings: ProposerSettings,
         addresses: tuple[Address, ...],
         on_streaming: Callable[[Lsn], None],
+        commits: CommitTimes | None = None,
     ) -> None:
         end = LogicalEnd()
         logical = bool(settings.publications)
@@ -169,6 +178,7 @@ class _Life:
         self._addresses = addresses
         self._links = SafekeeperLinks(addresses)
         self.primary = _primary(settings, end, on_streaming)
+        self.primary.commits = commits or self.primary.commits
         self.core = Proposer(campaign)
         self._driver = Driver(
             self.core,

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
+from walkeeper_common.metrics import Sample, samples
+from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.metrics import (
+    OF_COMMITS,
+    OF_LEADER,
+    OF_MEMBER,
+    OF_PRIMARY,
+    OF_PROPOSER,
+    SPOOLED,
+    Led,
+    MemberOf,
+)
+from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings
 
@@ -17,6 +29,7 @@ def endpoints(
     addresses: Callable[[], Sequence[Address]],
     spooled_bytes: Callable[[], int],
     sync_state: SyncState,
+    commits: CommitTimes,
 ) -> Endpoints:
     """Return the endpoints for `serve_http`. `core` returns the proposer of the current life.
     `addresses` are its links', more than the settings' once a member has joined. `spooled_bytes`
@@ -54,54 +67,30 @@ def endpoints(
             ],
         }
 
-    def gauges() -> Sequence[Gauge]:
-        gauges, labels = (
-            _gauges(settings.cluster, core(), addresses()),
-            {"cluster": settings.cluster},
-        )
-        if (is_waited_for := sync_state.is_waited_for) is not None:
-            text = "1: the primary's commits wait for it."
-            waited = float(is_waited_for)
-            gauges.append(Gauge("walkeeper_proposer_synchronous", text, waited, labels))
+    def figures() -> Sequence[Sample]:
+        labels = {"cluster": settings.cluster}
+        found = [
+            *_of_core(core(), addresses(), labels),
+            *samples(OF_COMMITS, commits, labels),
+            *samples(OF_PRIMARY, sync_state, labels),
+        ]
         if settings.publications:
-            text = "Of transactions open at the primary."
-            spooled = float(spooled_bytes())
-            gauges.append(Gauge("walkeeper_proposer_spooled_bytes", text, spooled, labels))
-        return gauges
+            found.append(Sample(SPOOLED, float(spooled_bytes()), labels))
+        return found
 
-    return Endpoints(not_ready, status, gauges)
+    return Endpoints(not_ready, status, figures)
 
 
 def _attached(core: Proposer) -> int:
     return sum(member.attached for member in core.members)
 
 
-def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[Gauge]:
-    labels, leader = {"cluster": cluster}, core.leader
-    figures: list[tuple[str, str, float]] = [
-        ("leading", "1: elected.", leader is not None),
-        ("term", "The term of its ballot.", core.ballot.term),
-    ]
-    if leader is not None:
-        window = leader.window
-        figures += [
-            ("commit_lsn_bytes", "The end of WAL that a quorum has.", leader.commit_lsn),
-            ("received_lsn_bytes", "The end of WAL received of the primary.", window.end_lsn),
-            ("window_bytes", "WAL in memory.", window.end_lsn - window.begin_lsn),
-            ("streaming", "1: the primary sends.", leader.is_streaming),
-            (
-                "quorum",
-                "1: as many safekeepers are attached as a commit needs.",
-                _attached(core) >= leader.configuration.ack_quorum,
-            ),
-            ("paused", "1: the window is full of WAL that no quorum has.", leader.is_paused),
-        ]
-    gauges = [Gauge(f"walkeeper_proposer_{n}", t, float(v), labels) for n, t, v in figures]
+def _of_core(
+    core: Proposer, addresses: Sequence[Address], labels: Mapping[str, str]
+) -> Iterator[Sample]:
+    yield from samples(OF_PROPOSER, core, labels)
+    if core.leader is not None:
+        yield from samples(OF_LEADER, Led(core.leader, _attached(core)), labels)
     for member in core.members:
-        address = "{}:{}".format(*addresses[member.link])
-        lag = leader.window.end_lsn - member.flush_lsn if leader and member.attached else 0
-        named = {**labels, "safekeeper": address}
-        attached = float(member.attached)
-        gauges.append(Gauge("walkeeper_member_attached", "1: it counts.", attached, named))
-        gauges.append(Gauge("walkeeper_member_lag_bytes", "Received, not flushed.", lag, named))
-    return gauges
+        named = {**labels, "safekeeper": "{}:{}".format(*addresses[member.link])}
+        yield from samples(OF_MEMBER, MemberOf(member, core.leader), named)

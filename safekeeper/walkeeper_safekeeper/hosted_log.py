@@ -28,6 +28,7 @@ from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.primary_facts import PrimaryFacts
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
@@ -63,10 +64,15 @@ class HostedLog:
     """`open` it, then `post` events to `driver`; `close` leaves a clean stop behind."""
 
     def __init__(
-        self, cluster: str, folder: LogFolder, settings: SafekeeperSettings, share: LoopShare
+        self,
+        cluster: str,
+        folder: LogFolder,
+        settings: SafekeeperSettings,
+        share: LoopShare,
+        times: DiskTimes | None = None,
     ) -> None:
         self.cluster = cluster
-        self.folder = folder
+        self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
         self.readers = Readers()
         self.sessions: dict[int, Session] = {}

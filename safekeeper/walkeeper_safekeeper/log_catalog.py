@@ -34,6 +34,8 @@ from walkeeper_common.wire.timeline_reservation import ReserveTimeline
 from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
+from walkeeper_safekeeper.disk.disk_space import DiskSpace
+from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.disk.open_files import OpenFiles
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.disk.real_disk import RealDisk
@@ -70,6 +72,7 @@ class LogCatalog:
         self._group, self._on_defect = group, on_defect
         self._loop_share = LoopShare()
         self._files = OpenFiles(kept_files_allowed())
+        self.space = DiskSpace(settings.data_dir)
         self._open: dict[str, HostedLog] = {}
         self._prepared: dict[str, Durable] = {}
         self._broken: dict[str, str] = {}
@@ -77,6 +80,7 @@ class LogCatalog:
 
     async def open_all(self) -> None:
         """Open every log below the data directory; raise only if all of them are broken."""
+        self._group.create_task(self.space.run(), name="disk space")
         names = self._found()
         for cluster in names:
             try:
@@ -96,7 +100,8 @@ class LogCatalog:
         return sorted(e.name for e in entries if e.is_dir() and _may_hold_log(e))
 
     async def _open_one(self, cluster: str) -> None:
-        folder = self._folder(cluster)
+        times = DiskTimes()
+        folder = self._folder(cluster, times)
         durable = folder.load_control()
         if durable is not None and durable.acceptor_id != self._acceptor_id:
             raise Refused(
@@ -107,7 +112,7 @@ class LogCatalog:
             if durable is not None:
                 self._prepared[cluster] = durable
             return
-        log = HostedLog(cluster, folder, self._settings, self._loop_share)
+        log = HostedLog(cluster, folder, self._settings, self._loop_share, times)
         await log.open(self._on_defect)
         self._open[cluster] = log
         self._group.create_task(log.run(), name=f"heartbeat of {cluster}")
@@ -118,11 +123,12 @@ class LogCatalog:
             self._group.create_task(log.logical.follow(), name=f"entries of {cluster}")
             self._group.create_task(log.tell_slots(), name=f"slots of {cluster}")
 
-    def _folder(self, cluster: str) -> LogFolder:
+    def _folder(self, cluster: str, times: DiskTimes | None = None) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)
         files, bytes_max = self._files, self._settings.wal_bytes_max
         folder = RealDisk(path, files=files)
-        wal = RealDisk(os.path.join(path, "wal"), files=files, bytes_max=bytes_max)
+        wal_path = os.path.join(path, "wal")
+        wal = RealDisk(wal_path, files=files, bytes_max=bytes_max, times=times)
         return LogFolder(path, folder, wal, OrphanShelf(os.path.join(path, "orphans")))
 
     def logs(self) -> Sequence[HostedLog]:
@@ -233,6 +239,8 @@ class LogCatalog:
             "id": self._acceptor_id,
             "version": program_version(),
             "clusters": sorted(self._open),
+            "free_bytes": self.space.free_bytes,
+            "size_bytes": self.space.size_bytes,
         }
         found = self.hosted(cluster)
         if isinstance(found, Reject):

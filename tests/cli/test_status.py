@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.house.monitoring.alerts import ALERTS
 from walkeeper_admin import status
 from walkeeper_admin import verdict as judging
 from walkeeper_admin.safekeeper_client import Unreachable
@@ -301,6 +302,7 @@ def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
     codes = {*judging.TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
     page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    codes |= {alert.runbook for alert in ALERTS}
     assert codes == {code for heading in headings for code in heading.split(", ")}
 
 

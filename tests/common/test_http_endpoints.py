@@ -25,10 +25,11 @@ from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, con
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_lab.local.ports import free_port
+from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.monitoring import endpoints
 
-QUIET = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
+QUIET = Endpoints(not_ready=lambda: None, status=dict, samples=list)
 ASK = b"GET /health HTTP/1.1\r\nHost: walkeeper\r\n\r\n"
 
 
@@ -284,7 +285,8 @@ def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
 
 def test_a_log_that_cannot_be_opened_has_a_figure() -> None:
     """An alert on those of its others would never be given: it has none."""
-    catalog = cast(LogCatalog, SimpleNamespace(logs=list, broken=lambda: {"main": "damaged"}))
-    (gauge,) = endpoints(catalog, 3, Audit()).gauges()
-    assert (gauge.name, gauge.value) == ("walkeeper_safekeeper_broken", 1.0)
-    assert gauge.labels == {"cluster": "main", "safekeeper": "3"}
+    broken, space = {"main": "damaged"}, DiskSpace("/")
+    catalog = cast(LogCatalog, SimpleNamespace(logs=list, broken=lambda: broken, space=space))
+    (sample,) = endpoints(catalog, 3, Audit()).samples()
+    assert (sample.metric.name, sample.value) == ("walkeeper_safekeeper_broken", 1.0)
+    assert sample.labels == {"cluster": "main", "safekeeper": "3"}

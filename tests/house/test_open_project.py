@@ -101,7 +101,7 @@ async def _status_of_a_safekeeper(folder: Path) -> dict[str, object]:
 
 
 async def _status_over_http() -> dict[str, object]:
-    quiet = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
+    quiet = Endpoints(not_ready=lambda: None, status=dict, samples=list)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve_http(("127.0.0.1", 0), quiet, on_listening=lambda _, found: port.set_result(found))

@@ -223,7 +223,7 @@ def test_heartbeats_do_not_ask_for_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
     """The next appends go to the thread, which finds out when the disk is quick again."""
     bench, wal, end = steady()
-    seconds = iter([0.0, AVERAGED_JOBS * BRIEF_S])
+    seconds = iter([0.0, 0.0, AVERAGED_JOBS * BRIEF_S])
     pace = Pace(lambda: next(seconds))
     bench.writer.at_once = lambda: pace  # type: ignore[method-assign]  # the test's clock
     end = bench.append(end, wal.read(end, end + 100))

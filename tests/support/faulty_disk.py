@@ -262,6 +262,9 @@ class _Writer:
         assert not self._is_closed, self._name
         self._disk.sync_data(self._name)
 
+    def observe(self, write_s: float, sync_s: float) -> None:
+        assert write_s >= 0 and sync_s >= 0, f"{write_s=} {sync_s=}"
+
     def failure(self, error: OSError) -> StorageError:
         raise AssertionError(f"{self._name}: {error!r}")
 

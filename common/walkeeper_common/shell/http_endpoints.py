@@ -22,11 +22,13 @@ from typing import cast
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
+from walkeeper_common.metrics import BUILD_INFO, Kind, Metric, Sample, Times
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_common.shell.version import program_version
 
@@ -44,37 +46,41 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """One figure now, with its labels."""
-
-    name: str
-    help: str
-    value: float
-    labels: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Endpoints:
     """The answers of a daemon about itself; each is called at every request, on the loop."""
 
     not_ready: Callable[[], str | None]
     status: Callable[[], Mapping[str, object]]
-    gauges: Callable[[], Sequence[Gauge]]
+    samples: Callable[[], Sequence[Sample]]
 
 
 class _Collector(Collector):
-    def __init__(self, gauges: Callable[[], Sequence[Gauge]]) -> None:
-        self._gauges = gauges
+    def __init__(self, samples: Callable[[], Sequence[Sample]]) -> None:
+        self._samples = samples
 
-    def collect(self) -> list[Metric]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for gauge in self._gauges():
-            family = families.get(gauge.name)
-            if family is None:
-                family = GaugeMetricFamily(gauge.name, gauge.help, labels=list(gauge.labels))
-                families[gauge.name] = family
-            family.add_metric(list(gauge.labels.values()), gauge.value)
-        return list(families.values())
+    def collect(self) -> list[Family]:
+        """Return the families of the present samples, and the daemon's version."""
+        version = Sample(BUILD_INFO, 1.0, {"version": program_version()})
+        found: dict[str, list[Sample]] = {}
+        for sample in (version, *self._samples()):
+            found.setdefault(sample.metric.name, []).append(sample)
+        return [_family(each[0].metric, each) for each in found.values()]
+
+
+def _family(metric: Metric, samples: Sequence[Sample]) -> Family:
+    if metric.kind is Kind.HISTOGRAM:
+        times = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for sample in samples:
+            assert isinstance(sample.value, Times), f"{sample=}"
+            labels = list(sample.labels.values())
+            times.add_metric(labels, sample.value.buckets(), sample.value.sum_s)
+        return times
+    kind = GaugeMetricFamily if metric.kind is Kind.GAUGE else CounterMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for sample in samples:
+        assert not isinstance(sample.value, Times), f"{sample=}"
+        family.add_metric(list(sample.labels.values()), sample.value)
+    return family
 
 
 class _Refusal(asyncio.Protocol):
@@ -200,7 +206,7 @@ def _add_routes(
     router: web.UrlDispatcher, endpoints: Endpoints, routes: Mapping[str, Route]
 ) -> None:
     registry = CollectorRegistry()
-    registry.register(_Collector(endpoints.gauges))
+    registry.register(_Collector(endpoints.samples))
 
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -37,6 +37,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     PrimaryReadFailed,
     WalArrived,
 )
+from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.replication_connection import (
     SLOT_IN_USE,
     ReplicationConnection,
@@ -150,6 +151,7 @@ class Primary:
         self._retention = Retention(dsn, slot)
         self.retain = self._retention.retain
         self._rivals = SlotRivals(dsn, slot)
+        self.commits = CommitTimes()
         self._is_streaming = self._is_paused = False
         self._identifying: ReplicationConnection | None = None  # it identifies now
         self._is_asked_again = False
@@ -193,6 +195,7 @@ class Primary:
             lost = unavailable
         finally:
             self._connection, self._is_streaming = None, False
+            self.commits.forget()
             self._stop_reading_range()
             self._retention.stop()
             connection.close()
@@ -360,6 +363,7 @@ class Primary:
             return
         self._gathered, self._gathered_bytes = [], 0
         wal = gathered[0] if len(gathered) == 1 else memoryview(b"".join(gathered))
+        self.commits.on_wal(self._received_lsn)
         self._post(WalArrived(Lsn(int(self._received_lsn) - size), wal))
 
     def pause(self) -> None:
@@ -387,6 +391,7 @@ class Primary:
         if feedback != self._feedback:
             self._feedback, self._xmins = feedback, needed_xmins(feedback)
         self._send_status()
+        self.commits.on_commit(commit_lsn)
 
     def _send_status(self) -> None:
         if self._connection is None or not self._is_streaming:

@@ -29,6 +29,7 @@ from typing import NoReturn
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_safekeeper.disk.disk_times import DiskTimes, now_s
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
 
@@ -56,8 +57,10 @@ class RealDisk:
         files: OpenFiles | None = None,
         reserve_bytes: int = RESERVE_BYTES,
         bytes_max: int | None = None,
+        times: DiskTimes | None = None,
     ) -> None:
         """Open a directory; `bytes_max` is a quota on its segments (--wal-size-max)."""
+        self.times = times or DiskTimes()
         self.path, self._bytes_max = os.path.abspath(path), bytes_max
         self._reserve_bytes = reserve_bytes
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
@@ -97,6 +100,7 @@ class RealDisk:
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         file = self._hold_to_write(name)
+        started_s = now_s()
         try:
             file.is_unsynced = True
             with self._failures("writing", name):
@@ -107,18 +111,21 @@ class RealDisk:
                     offset += size
         finally:
             self._files.give_back(file)
+        self.times.write.observe(now_s() - started_s)
 
     def _whole(self, name: str, offset: int, written: int, size: int) -> None:
         if written != size:
             raise _cut_short(self._path(name), offset, written, size)
 
     def writer(self, name: str) -> _Writer:
-        return _Writer(self._files, self._hold_to_write(name), self._path(name))
+        return _Writer(self._files, self._hold_to_write(name), self._path(name), self.times)
 
     def sync_data(self, name: str) -> None:
         with self._failures("syncing", name), self._held(name) as file:
             file.is_unsynced = False  # held, so it stays open; and no fsync is ever tried again
+            started_s = now_s()
             os.fdatasync(file.descriptor)
+            self.times.fsync.observe(now_s() - started_s)
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
@@ -317,9 +324,10 @@ class RealDisk:
 class _Writer:
     """One held file. Each write is synced at once, so the file is never unsynced."""
 
-    __slots__ = ("_file", "_files", "_path", "sync", "write")
+    __slots__ = ("_file", "_files", "_path", "observe", "sync", "write")
 
-    def __init__(self, files: OpenFiles, file: OpenFile, path: str) -> None:
+    def __init__(self, files: OpenFiles, file: OpenFile, path: str, times: DiskTimes) -> None:
+        self.observe = times.observe
         self._files, self._path = files, path
         self._file: OpenFile | None = file
         self.write: Callable[[Buffer, int], int] = partial(os.pwrite, file.descriptor)

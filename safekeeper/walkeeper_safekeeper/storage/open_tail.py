@@ -23,6 +23,10 @@ class Writer(Protocol):
 
     def write(self, data: Buffer, offset: int, /) -> int: ...
     def sync(self) -> object: ...
+    def observe(self, write_s: float, sync_s: float, /) -> None:
+        """Count the time of one write, and of its sync."""
+        ...
+
     def failure(self, error: OSError) -> StorageError: ...
     def cut_short(self, offset: int, written: int, size: int) -> StorageError: ...
     def close(self) -> None: ...
@@ -31,7 +35,9 @@ class Writer(Protocol):
 class Tail:
     """The segment that was written last, at the log's end, for WAL that touches nothing else."""
 
-    __slots__ = ("_begin_lsn", "_fail", "_pace", "_sync", "_write", "_writer", "close", "end_lsn")
+    __slots__ = (
+        "_begin_lsn", "_fail", "_observe", "_pace", "_sync", "_write", "_writer", "close", "end_lsn"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class Tail:
         self._begin_lsn, self.end_lsn = int(begin_lsn), end_lsn
         self._writer, self._pace, self._fail = writer, pace, fail
         self._write, self._sync, self.close = writer.write, writer.sync, writer.close
+        self._observe = writer.observe
 
     def append(self, lsn: int, wal: Buffer) -> bool:
         """Write and sync WAL that ends at or below `end_lsn`, and return True.
@@ -60,10 +67,13 @@ class Tail:
             written = self._write(wal, offset)
             if written != size:
                 raise self._writer.cut_short(offset, written, size)
+            written_s = pace.now_s()
             self._sync()
         except OSError as error:
             raise self._fail(self._writer.failure(error), lsn) from error
         except StorageError as error:
             raise self._fail(error, lsn) from error
-        pace.usual_s = usual_s + (pace.now_s() - started_s - usual_s) / AVERAGED_JOBS
+        synced_s = pace.now_s()
+        self._observe(written_s - started_s, synced_s - written_s)
+        pace.usual_s = usual_s + (synced_s - started_s - usual_s) / AVERAGED_JOBS
         return True
