@@ -104,6 +104,11 @@ class _End:
     time: int
     detail: Ending
 
+    @property
+    def family(self) -> tuple[int, ...]:
+        """The transaction and its subtransactions."""
+        return (self.xid, *self.detail.subxacts)
+
 
 @dataclass(slots=True)
 class SegmentDeeds:
@@ -126,6 +131,13 @@ def deeds_of_segment(reading: Reading) -> SegmentDeeds:
         found.xids = np.concatenate([found.xids, xids])
         found.first_lsns = np.concatenate([found.first_lsns, lsns])
     return found
+
+
+def deeds_of_batch(batch: Batch) -> set[int]:
+    """Return the transactions of a batch with an action that findings need."""
+    deeds: dict[int, Deeds] = {}
+    _add_deeds(batch, deeds)
+    return set(deeds)
 
 
 def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:

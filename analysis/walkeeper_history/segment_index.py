@@ -1,14 +1,13 @@
 """An index file beside an archive: for each segment, the facts by which a query passes over it.
 
     update_index(files, plan, path)          read what is new, write all of it, whole or not at all
-    passed_over(path, plan, wanted)          the segments that a query need not read
+    ProvenIndex.open(path, files, plan)      the facts of segments, each proven before its use
+    passed_over(path, files, plan, wanted)   the segments that a query need not read
 
-It is one Parquet file. It has a row for each segment that was complete and sound when it was read.
-The row has the xids in it, also those of subtransactions and of prepared transactions that end in
-it. It has relations' files, resource managers, and the first and last time of its ends of
-transactions and checkpoints. So a query for an xid, a relation or a time reads a few segments of
-thousands. Contract: only segments with a row are passed over, by name and cluster. A segment's row
-is made once, as archives do not change their files.
+It is one Parquet file. It has a row for each segment that was complete and sound when it was read:
+what segment_facts.SCHEMA names. So a query for an xid, a relation or a time reads a few segments
+of thousands. Contract: only segments whose proof is that of their file are passed over. A segment
+that was replaced since, and one without a row, is read. So an index never changes an answer.
 """
 
 from __future__ import annotations
@@ -23,22 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from walkeeper_history.rows.columns import TIMESTAMP, list_of
-from walkeeper_history.rows.events import (
-    CHECKPOINT_COLUMNS,
-    XACT_COLUMNS,
-    checkpoints_of,
-    locks_of,
-    transactions_of,
-)
+from walkeeper_history.rows.ended import Ended
 from walkeeper_history.rows.row_filters import Wanted
-from walkeeper_history.rows.view import View
+from walkeeper_history.segment_facts import SCHEMA, facts_of, is_uncut, proof_of
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError
-from walkeeper_wal.records.gather import names
-from walkeeper_wal.records.versions import rmgr_names
-from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.reading import Batch, Reading
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Plan, PlannedSegment
+from walkeeper_wal.sources.reading import Reading, Summary
 from walkeeper_wal.sources.threaded_reading import (
     DEFAULT,
     OnProblem,
@@ -48,20 +39,11 @@ from walkeeper_wal.sources.threaded_reading import (
 )
 from walkeeper_wal.sources.wal_files import WalFiles
 
-SCHEMA = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("first_lsn", pa.int64()),
-        ("records", pa.int64()),
-        ("first_time", TIMESTAMP),
-        ("last_time", TIMESTAMP),
-        ("resource_managers", list_of(pa.string())),
-        ("xids", list_of(pa.int64())),
-        ("relfilenodes", list_of(pa.int64())),
-    ]
-)
 _SYSTEM_ID = b"walkeeper.system_identifier"
-_SETS = ("resource_managers", "xids", "relfilenodes")
+
+
+_FORMAT, _THIS_FORMAT = b"walkeeper.index_format", b"2"
+_MISFITS = "remove it, or write it anew with `walkeeper history index`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,45 +54,112 @@ class Updated:
     added: int
 
 
-class _Row:
-    """The row of one segment, made batch after batch."""
-
-    def __init__(self) -> None:
-        self.sets: dict[str, set[Any]] = {name: set() for name in _SETS}
-        self.times: list[Any] = []
-
-    def add(self, batch: Batch) -> None:
-        view, sets = View(batch), self.sets
-        rmids = np.unique(batch.records["rmid"])
-        sets["resource_managers"].update(names(rmgr_names(), rmids).to_pylist())
-        sets["relfilenodes"].update(np.unique(batch.blocks["relfilenode"]).tolist())
-        sets["xids"].update(np.unique(batch.records["xid"]).tolist())
-        ended, checkpoints = transactions_of(view), checkpoints_of(view)
-        sets["xids"].update(XACT_COLUMNS["xid"].make(ended).to_pylist())
-        for subxacts in XACT_COLUMNS["subxacts"].make(ended).to_pylist():
-            sets["xids"].update(subxacts)
-        locks, rows, places = locks_of(view)
-        sets["xids"].update(locks.narrowed(rows).main(places, 4).tolist())
-        for column, of in ((XACT_COLUMNS["time"], ended),
-                           (CHECKPOINT_COLUMNS["checkpoint_time"], checkpoints)):  # fmt: skip
-            self.times += [time for time in column.make(of).to_pylist() if time is not None]
-
-    def values(self, reading: Reading) -> list[Any]:
-        segment = reading.segment
-        return [
-            segment.name, segment.first_lsn, reading.summary.record_count,
-            min(self.times, default=None), max(self.times, default=None),
-            *(sorted(self.sets[name]) for name in _SETS),
-        ]  # fmt: skip
+class Misfit(HistoryError):
+    """A file that is no index, a damaged one, or one of another format."""
 
 
-def _row_of(reading: Reading) -> list[Any] | None:
-    """Return the segment's row, or None if it may change or not all its records are known."""
-    row = _Row()
-    for batch in reading:
-        row.add(batch)
-    is_whole = reading.summary.status in ("complete", "switched") and not reading.problems
-    return row.values(reading) if is_whole and not reading.segment.is_partial else None
+class Facts:
+    """One segment's row of an index."""
+
+    def __init__(self, table: Any, row: int) -> None:
+        self._table, self._row = table, row
+
+    @property
+    def end_lsn(self) -> int:
+        """The end of the last record that starts in the segment."""
+        return int(self._table.column("end_lsn")[self._row].as_py())
+
+    @property
+    def is_special(self) -> bool:
+        """True if a record of it changes more than blocks and the state of a transaction."""
+        return bool(self._table.column("is_special")[self._row].as_py())
+
+    @property
+    def files(self) -> Column:
+        """Rows of tablespace, database, relfilenode: of every block reference."""
+        return self._numbers("files").reshape(-1, 3)
+
+    @property
+    def heap_files(self) -> Column:
+        """The same of those in which transactions changed rows, of users' tables alone."""
+        return self._numbers("heap_files").reshape(-1, 3)
+
+    @property
+    def ended(self) -> Ended:
+        """The transactions that end in it."""
+        names = ("ended_xids", "ended_lsns", "ended_times")
+        xids, lsns, times = map(self._numbers, names)
+        return Ended(xids, self._numbers("ended_tops"), lsns, times)
+
+    @property
+    def deed_xids(self) -> list[int]:
+        """The transactions with an action that `find` looks for, or a part of one."""
+        numbers: list[int] = self._numbers("deed_xids").tolist()
+        return numbers
+
+    def summary(self, segment: PlannedSegment) -> Summary:
+        """Return what a sweep needs to check that the segments' records are one chain."""
+        names = ("start_lsn", "prev_lsn", "last_lsn", "end_lsn")
+        lsns = {name: self._table.column(name)[self._row].as_py() for name in names}
+        return Summary(segment, **lsns)
+
+    def _numbers(self, name: str) -> Column:
+        values = self._table.column(name)[self._row].values
+        numbers: Column = values.to_numpy(zero_copy_only=False)
+        return numbers
+
+
+class ProvenIndex:
+    """An index whose rows count only for the files that they were made of."""
+
+    def __init__(self, files: WalFiles, table: Any) -> None:
+        self._files, self.table = files, table
+        names = table.column("segment").to_pylist()
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._proofs = table.column("proof").to_pylist()
+        self._proven: dict[int, bool] = {}
+
+    @classmethod
+    def open(cls, path: str, files: WalFiles, plan: Plan) -> ProvenIndex:
+        """Return the index at a path.
+
+        Raise Misfit if the file is no index, HistoryError if it is another cluster's.
+        """
+        return cls(files, _read(Path(path), plan.system_id))
+
+    def facts(self, segment: PlannedSegment) -> Facts | None:
+        """Return the facts of a segment, or None if they are not those of all its records."""
+        row = self.row(segment)
+        if row is None or not is_uncut(segment) or segment.problems:
+            return None
+        facts = Facts(self.table, row)
+        return facts if self.table.column("end_lsn")[row].is_valid else None
+
+    def row(self, segment: PlannedSegment) -> int | None:
+        """Return the number of the segment's row, or None if no row has the proof of its file."""
+        row = self._rows.get(segment.name)
+        if row is None:
+            return None
+        if row not in self._proven:
+            self._proven[row] = proof_of(self._files, segment.path) == self._proofs[row]
+        return row if self._proven[row] else None
+
+    def skipped(self, plan: Plan, without: Column) -> frozenset[int]:
+        """Return first LSNs of segments whose rows are in a mask, and are proven."""
+        rows = set(np.flatnonzero(without).tolist())
+        named = (s for s in plan.segments if self._rows.get(s.name) in rows and not s.problems)
+        return frozenset(s.first_lsn for s in named if self.row(s) is not None)
+
+    def lacking(self, plan: Plan, column: str, values: frozenset[int]) -> frozenset[int]:
+        """Return first LSNs of the proven segments that have none of the values in a column."""
+        return self.skipped(plan, ~have_any(self.table.column(column), values))
+
+    def ending_before(self, plan: Plan, time: int) -> frozenset[int]:
+        """Return first LSNs of the segments without a commit at `time`, or later.
+
+        The time is in microseconds since 1970.
+        """
+        return self.skipped(plan, _without(self.table, {}, Wanted(times=(time, None))))
 
 
 def update_index(
@@ -121,50 +170,73 @@ def update_index(
     on_problem: OnProblem = raise_fatal,
     options: SweepOptions = DEFAULT,
 ) -> Updated:
-    """Update the index of a whole archive: `plan` must not be cut."""
-    before = _read(path, plan.system_id) if path.is_file() else SCHEMA.empty_table()
-    known = set(before.column("segment").to_pylist())
-    skipped = frozenset(s.first_lsn for s in plan.segments if s.name in known)
+    """Update the index of a whole archive: `plan` must not be cut. Make a misfit anew."""
+    try:
+        before = _read(path, plan.system_id) if path.is_file() else SCHEMA.empty_table()
+    except Misfit:
+        before = SCHEMA.empty_table()
+    proven = ProvenIndex(files, before)
+    skipped = frozenset(s.first_lsn for s in plan.segments if proven.row(s) is not None)
+    stale = {s.name for s in plan.segments if s.first_lsn not in skipped}
+    kept = [name not in stale for name in before.column("segment").to_pylist()]
+    before = before.filter(pa.array(kept, pa.bool_()))
     rows = list(_rows(files, plan, on_problem, replace(options, skipped=skipped)))
     columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
     table = pa.concat_tables([before, pa.table(arrays, schema=SCHEMA)]).sort_by("segment")
-    table = table.replace_schema_metadata({_SYSTEM_ID: str(plan.system_id).encode()})
+    metadata = {_SYSTEM_ID: str(plan.system_id).encode(), _FORMAT: _THIS_FORMAT}
+    table = table.replace_schema_metadata(metadata)
     with whole_file(path) as file:  # pyarrow would take a name with a colon for a URL
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     return Updated(table.num_rows, len(rows))
 
 
 def _rows(
     files: WalFiles, plan: Plan, on_problem: OnProblem, options: SweepOptions
 ) -> Iterator[list[Any]]:
-    for row, _ in sweep(files, plan, _row_of, on_problem=on_problem, options=options):
+    def made(reading: Reading) -> list[Any] | None:
+        return facts_of(reading, files)
+
+    for row, _ in sweep(files, plan, made, on_problem=on_problem, options=options):
         if row is not None:
             yield row
 
 
 def _read(path: Path, system_id: int | None, columns: list[str] | None = None) -> Any:
     try:
-        table = pq.read_table(path, columns=columns, partitioning=None)
+        table = pq.read_table(
+            path, columns=columns, partitioning=None, page_checksum_verification=True
+        )
+    except FileNotFoundError as error:
+        raise HistoryError(f"{path}: {error.strerror}") from error
     except (OSError, pa.ArrowException) as error:
-        raise HistoryError(f"{path}: not an index of WAL: {error}") from error
-    of = (table.schema.metadata or {}).get(_SYSTEM_ID, b"").decode()
-    if not of or set(table.schema.names) != set(columns or SCHEMA.names):
-        raise HistoryError(f"{path}: not an index that `walkeeper history index` wrote")
+        raise Misfit(
+            f"{path}: not an index of WAL, or a damaged one: {error}; {_MISFITS}"
+        ) from error
+    metadata = table.schema.metadata or {}
+    of = metadata.get(_SYSTEM_ID, b"").decode()
+    if not of or metadata.get(_FORMAT) != _THIS_FORMAT:
+        raise Misfit(f"{path}: not an index that `walkeeper history index` wrote; {_MISFITS}")
     if system_id is not None and of not in ("None", str(system_id)):
         raise HistoryError(f"{path}: an index of cluster {of}, but the WAL is of {system_id}")
     return table.replace_schema_metadata(None)
 
 
-def passed_over(path: str, plan: Plan, wanted: Wanted) -> frozenset[int]:
+def passed_over(path: str, files: WalFiles, plan: Plan, wanted: Wanted) -> frozenset[int]:
     """Return first LSNs of the segments without a wanted row. Reads only the columns it needs."""
     sets = {"resource_managers": wanted.resource_managers, "xids": wanted.xids,
             "relfilenodes": wanted.relfilenodes}  # fmt: skip
     asked = {name: values for name, values in sets.items() if values is not None}
-    table = _read(Path(path), plan.system_id, ["segment", "first_time", "last_time", *asked])
+    columns = ["segment", "proof", "first_time", "last_time", *asked]
+    index = ProvenIndex(files, _read(Path(path), plan.system_id, columns))
+    return index.skipped(plan, _without(index.table, asked, wanted))
+
+
+def _without(table: Any, asked: dict[str, frozenset[Any]], wanted: Wanted) -> Column:
+    """Return a mask of the rows whose segments have no wanted row."""
     without = np.zeros(table.num_rows, bool)
     for name, values in asked.items():
-        without |= ~_have_any(table.column(name), values)
+        without |= ~have_any(table.column(name), values)
     low, high = wanted.times
     for name, limit, too_far in (("last_time", low, np.less), ("first_time", high, np.greater)):
         if limit is not None:
@@ -172,11 +244,10 @@ def passed_over(path: str, plan: Plan, wanted: Wanted) -> frozenset[int]:
             # A segment without any time has no row that could be wanted for its time.
             beyond = too_far(times.fill_null(0).to_numpy(), limit)
             without |= beyond | times.is_null().to_numpy()
-    passed = set(table.column("segment").filter(pa.array(without)).to_pylist())
-    return frozenset(s.first_lsn for s in plan.segments if s.name in passed and not s.problems)
+    return without
 
 
-def _have_any(lists: Any, values: frozenset[Any]) -> Any:
+def have_any(lists: Any, values: frozenset[Any]) -> Any:
     """Return a mask of the lists that have one of the values."""
     lists = lists.combine_chunks()
     flat = lists.flatten()

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.columns import TIMESTAMP
+from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.columns.arrow_text import texts
-from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.changed_values import changed_values
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -41,7 +41,7 @@ from walkeeper_replay.redo.apply import (
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Events, PageStore, Relation
-from walkeeper_replay.redo.wal_pass import pass_over
+from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.table_at import COMPLETE
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.versions import joined
@@ -50,6 +50,7 @@ from walkeeper_replay.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,
     Undescribed,
+    described_files,
     other_databases,
     undescribed_files,
 )
@@ -78,9 +79,6 @@ SCHEMA = pa.schema(
     ]
 )
 _NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
-UNKNOWN_ROW = "its block was not known"
-UNKNOWN_TYPE = "values of a type that is not known, as bytes"
-UNKNOWN_VALUE = "values stored out of line before this WAL"
 REWRITTEN = "the same transaction rewrote the table"
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 LOST = "WAL before it is missing or damaged"
@@ -124,6 +122,7 @@ class ChangeReader:
     database: Database
     base: BaseDirectory | None = None
     on_problem: OnProblem = raise_fatal
+    index: ProvenIndex | None = None
     _catalogs: dict[int, Catalog] = field(default_factory=dict)
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _undecoded: dict[str, str] = field(default_factory=dict)
@@ -278,11 +277,23 @@ class ChangeReader:
         )
         pass_over(
             self.files, self.plan, [store.add, self._heaps.add],
-            until=end, check_crc=False, on_problem=self._noted,
+            until=end, check_crc=False, on_problem=self._noted, shortcut=self._shortcut(store),
         )  # fmt: skip
         store.take_events()
         store.events = [joined(store.events)]
         return store
+
+    def _shortcut(self, store: PageStore) -> Shortcut | None:
+        """Leave out segments that change no table of this reader, and none without a name."""
+        if self.index is None:
+            return None
+        described = described_files(self.history, self.database.oid)
+
+        def is_needed(facts: Facts) -> bool:
+            others = (Relation(*row) for row in facts.heap_files.tolist())
+            return store.wants(facts) or not all(map(described, others))
+
+        return Shortcut(self.index, is_needed)
 
     def _noted(self, problem: Problem) -> None:
         """Note where the first WAL is missing, if the caller reads on."""
@@ -391,7 +402,7 @@ class ChangeReader:
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
     ) -> list[Change]:
         """Join an update's two versions, which have the same record, to one change."""
-        values, doubts = _values(events, rows, table, catalog, fetch)
+        values, doubts = changed_values(events, rows, table, catalog, fetch)
         commits = self.history.xids.commits
         olds = {
             start: k
@@ -438,38 +449,6 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
     """Return True if the row before or after a change has all these values."""
     rows = [row for row in (change.old, change.new) if row is not None]
     return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
-
-
-def _values(
-    events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
-) -> tuple[list[dict[str, str | None] | None], list[str]]:
-    """Return for each event its tuple's values by column, and the values that are not known."""
-    known = np.flatnonzero(rows["length"] > 0)
-    made = RowColumns(table, catalog.printer, fetch)
-    arrays = made.arrays(events.arena, rows["place"][known], rows["length"][known])
-    columns = [texts(array) for array in arrays.values()]
-    values: list[dict[str, str | None] | None] = [None] * len(rows)
-    doubts = [UNKNOWN_ROW] * len(rows)
-    taken_of = zip(*columns, strict=True) if columns else [()] * len(known)
-    for row, taken in zip(known.tolist(), taken_of, strict=True):
-        values[row] = dict(zip(arrays, taken, strict=True))
-        doubts[row] = COMPLETE
-    as_bytes = [a.name for a in table.columns if not catalog.printer.knows(a.type)]
-    for row in known.tolist() if as_bytes else ():
-        value = values[row]
-        if value is not None and any(value[name] is not None for name in as_bytes):
-            doubts[row] = UNKNOWN_TYPE
-    for row, _ in made.as_oids_places:
-        if doubts[int(known[row])] == COMPLETE:
-            doubts[int(known[row])] = AS_OIDS
-    places = [(place, UNREADABLE) for place in made.unreadable_places]
-    places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
-    for (row, name), why in places:
-        value = values[int(known[row])]
-        if value is not None:
-            value.pop(name, None)
-        doubts[int(known[row])] = why
-    return values, doubts
 
 
 def batches(changes: Sequence[Change], database: str, size: int = 1 << 14) -> Iterator[Any]:

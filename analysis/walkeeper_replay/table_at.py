@@ -19,13 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import PageStore, Relation
-from walkeeper_replay.redo.wal_pass import pass_over
+from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.value_text import Printer
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.visible import all_tuples, visible_tuples
@@ -59,6 +60,7 @@ class TableAt:
     """See CatalogHistory."""
     ends_before: int | None = None
     """The end of the WAL, if that is before the LSN that the caller wanted."""
+    index: ProvenIndex | None = None
 
     @classmethod
     def open(
@@ -74,6 +76,7 @@ class TableAt:
         catalog: Catalog | None = None,
         is_of_a_time: bool = False,
         on_problem: OnProblem = raise_fatal,
+        index: ProvenIndex | None = None,
     ) -> TableAt:
         """Return the table at `lsn`, with the catalogs replayed up to it or to the WAL's end.
 
@@ -89,6 +92,7 @@ class TableAt:
                 until=lsn,
                 keeps_commits=False,
                 on_problem=on_problem,
+                index=index,
             )
         at = history.end_lsn if lsn is None else lsn
         if lsn is not None and history.end_lsn == 0:
@@ -108,6 +112,7 @@ class TableAt:
             moved,
             history.unlogged_since,
             None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
+            index,
         )
 
     @property
@@ -135,9 +140,11 @@ class TableAt:
             whole=frozenset(r for r in (*toast, *self.moved_from) if r[1:] in whole),
         )
         files: WalFiles = open_files(self.path)
+        shortcut = None if self.index is None else Shortcut(self.index, store.wants)
         pass_over(
-            files, self.plan, [store.add], until=self.lsn, check_crc=False, on_problem=on_problem
-        )
+            files, self.plan, [store.add],
+            until=self.lsn, check_crc=False, on_problem=on_problem, shortcut=shortcut,
+        )  # fmt: skip
         return store
 
     def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:

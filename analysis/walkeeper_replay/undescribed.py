@@ -8,6 +8,7 @@ show how. A place too many may be named: an unnamed file may be one of a TOAST t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID
@@ -60,6 +61,22 @@ def undescribed_files(
         and _is_asked_for(history, xids, start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
+
+
+def described_files(history: CatalogHistory, database: int) -> Callable[[Relation], bool]:
+    """Return a test for changed files that neither of the two lists here could name.
+
+    They are those of this database with a row of pg_class, and catalogs.
+    """
+    known = history.names()
+
+    def is_described(relation: Relation) -> bool:
+        owners = known.get(relation, [])
+        if relation.database == database:
+            return bool(owners) or history.is_catalogs(relation)
+        return bool(owners) and all(owner.oid < FIRST_NORMAL_OID for owner in owners)
+
+    return is_described
 
 
 def other_databases(

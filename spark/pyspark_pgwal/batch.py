@@ -143,7 +143,7 @@ class PgWalReader(DataSourceReader):
             return []
         skipped: frozenset[int] = frozenset()
         if options.index and wanted.needs_index:
-            skipped = passed_over(options.index, plan, wanted)
+            skipped = passed_over(options.index, open_files(options.path), plan, wanted)
             # A gap after a segment is reported by the task that reads the segment.
             skipped -= {s.first_lsn for s in plan.segments if any(p.fatal for p in s.problems)}
         return partitions_of(plan, options.segments_per_partition, skipped)

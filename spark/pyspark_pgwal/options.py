@@ -92,18 +92,18 @@ class PgWalOptions:
         start, end = self.start_lsn, self.end_lsn
         if self.start_time or self.end_time:
             whole = make_plan(files, timeline=self.timeline)
-            times = CommitTimes(files, whole, lambda time: self._without(whole, time))
+            times = CommitTimes(files, whole, lambda time: self._without(files, whole, time))
             start, end = times.range(self.start_time, self.end_time, (start, end))
         plan = make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
         if self.names is not None:
             self.names.check(plan.system_id)
         return plan
 
-    def _without(self, plan: Plan, time: int) -> frozenset[int]:
+    def _without(self, files: WalFiles, plan: Plan, time: int) -> frozenset[int]:
         """Return the segments of which the index says that no commit in them reaches `time`."""
         if not self.index:
             return frozenset()
-        return passed_over(self.index, plan, Wanted(times=(time, None)))
+        return passed_over(self.index, files, plan, Wanted(times=(time, None)))
 
 
 def _columns(

@@ -154,12 +154,13 @@ def test_with_an_index_an_xid_a_relation_and_a_time_read_their_segments_alone(
 
 def test_with_an_index_every_transaction_of_every_table_is_found(wal: Path, index: Path) -> None:
     """Prepared ones, which are ended by another's record, and those in locks, too."""
-    plan = make_plan(open_files(str(wal)))
+    files = open_files(str(wal))
+    plan = make_plan(files)
     for table in ("xacts", "locks", "messages"):
         every = everything(wal, table)
         assert every
         for xid in {row["xid"] for row in every}:
-            passed = passed_over(str(index), plan, Wanted(xids=frozenset([xid])))
+            passed = passed_over(str(index), files, plan, Wanted(xids=frozenset([xid])))
             kept = {s.name for s in plan.segments if s.first_lsn not in passed}
             assert {row["segment"] for row in every if row["xid"] == xid} <= kept
 
@@ -236,11 +237,13 @@ def test_an_index_grows_and_is_of_one_cluster(
     assert run([*command, str(path)]) == 0
     assert ", 0 of them new" not in capsys.readouterr().out.splitlines()[-1]
     assert path.read_bytes()[:4] == b"PAR1"
-    plan = make_plan(open_files(str(wal)))
-    wanted = Wanted(xids=frozenset([1]))
-    assert passed_over(str(path), plan, wanted) == passed_over(str(index), plan, wanted)
+    files = open_files(str(wal))
+    plan, wanted = make_plan(files), Wanted(xids=frozenset([1]))
+    assert passed_over(str(path), files, plan, wanted) == passed_over(
+        str(index), open_files(str(wal)), plan, wanted
+    )
     with pytest.raises(HistoryError, match="an index of cluster"):
-        passed_over(str(path), replace(plan, system_id=9), wanted)
+        passed_over(str(path), files, replace(plan, system_id=9), wanted)
     assert run([*command, str(path), "--start-lsn", "0/1"]) == 2
 
 

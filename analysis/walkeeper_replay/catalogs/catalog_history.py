@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import (
     FIRST_NORMAL_OID,
     Catalog,
@@ -34,7 +35,7 @@ from walkeeper_replay.redo.base import (
 )
 from walkeeper_replay.redo.bulk_loads import BulkLoads
 from walkeeper_replay.redo.store import PageStore, Relation
-from walkeeper_replay.redo.wal_pass import Passed, pass_over
+from walkeeper_replay.redo.wal_pass import Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.tuples.deform import deform, varlena
@@ -121,8 +122,9 @@ class CatalogHistory:
         keeps_commits: bool = True,
         engine_name: str = "auto",
         on_problem: OnProblem = raise_fatal,
+        index: ProvenIndex | None = None,
     ) -> CatalogHistory:
-        """Walk over the WAL up to `until`."""
+        """Walk over the WAL up to `until`, without segments that an `index` knows enough of."""
         extra: set[Relation] = set()
         for _ in range(PASSES_MAX):
             store = PageStore(
@@ -141,6 +143,7 @@ class CatalogHistory:
             passed = pass_over(
                 files, plan, [xids.add, store.add, *others],
                 until=until, engine_name=engine_name, on_problem=on_problem,
+                shortcut=None if index is None else _shortcut(index, xids, store),
             )  # fmt: skip
             if store.major is None:
                 raise HistoryError(f"{files.shown('')}: no records in the range asked for")
@@ -433,6 +436,15 @@ class CatalogHistory:
         if not database:
             return GLOBAL_TABLESPACE
         return spaces.get(database, DEFAULT_TABLESPACE)
+
+
+def _shortcut(index: ProvenIndex, xids: Xids, store: PageStore) -> Shortcut:
+    """Take ends of transactions from an index where no catalog was changed."""
+    return Shortcut(
+        index,
+        lambda facts: not xids.is_settled or store.wants(facts),
+        lambda facts: xids.take(facts.ended),
+    )
 
 
 def _label(data: bytes, codec: str) -> str | None:

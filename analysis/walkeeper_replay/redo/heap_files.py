@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
 from walkeeper_history.rows.view import View
 from walkeeper_replay.redo.store import Relation
@@ -19,11 +20,7 @@ from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
-FIRST_NORMAL_OID = 16384
-_XACT, _HEAP, _HEAP2, _STORAGE = (
-    RMGR_IDS[name] for name in ("Transaction", "Heap", "Heap2", "Storage")
-)
-_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT = 0, 1, 2, 4, 5
+_XACT, _STORAGE = (RMGR_IDS[name] for name in ("Transaction", "Storage"))
 _CREATE = 1
 _COMMITS = (0, 3)  # also of a prepared transaction
 
@@ -37,7 +34,7 @@ class HeapFiles:
         self.dropped: dict[Relation, int] = {}
 
     def add(self, batch: Batch) -> None:
-        records, blocks = batch.records, batch.blocks
+        records = batch.records
         rmid, kind = records["rmid"], records["info"] >> 4
         for place in _places(batch, np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))):
             self.made.add(Relation(*place))
@@ -47,14 +44,7 @@ class HeapFiles:
             ending = parse_ending(data, int(records["info"][row]), batch.version)
             xid = int(records["xid"][row]) if ending.xid is None else ending.xid
             self.dropped.update({Relation(*place): xid for place in ending.dropped})
-        operation = kind & 7
-        of_rows = (rmid == _HEAP) & np.isin(operation, (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE))
-        of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
-        blocks = blocks[of_rows[blocks["record"]] & (blocks["block_id"] == 0)]
-        blocks = blocks[blocks["relfilenode"] >= FIRST_NORMAL_OID]
-        names = ("tablespace", "database", "relfilenode")
-        columns = [blocks[name] for name in names] + [records["xid"][blocks["record"]]]
-        for *place, xid in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+        for *place, xid in heap_changes(batch).tolist():
             self.changed.setdefault(Relation(*place), set()).add(xid)
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from walkeeper_history.segment_index import Facts
 from walkeeper_replay.redo.apply import (
     ARENA,
     BLOCKS_PER_PART,
@@ -197,6 +198,15 @@ class PageStore:
             assert count or at == len(batch.blocks), "more relations than a store holds"
         for change in changes:
             self._change(change, batch)
+
+    def wants(self, facts: Facts) -> bool:
+        """Return whether a segment's records may change a page or a file of this store."""
+        if facts.is_special or self.takes_all:
+            return True
+        files = facts.files
+        if np.isin(files[:, 2], np.array(self.low_nodes, np.int64)).any():
+            return True
+        return any(relation in self.relations for relation in map(tuple, files.tolist()))
 
     def grow(self) -> None:
         """Make room for as many pages again, and for events."""

@@ -1,5 +1,7 @@
 """One pass over planned WAL, batch by batch in the order of the log, up to an LSN.
 
+With a `Shortcut`, an index stands for segments of which the consumers need no record.
+
 Contract: records that *end* at or below `until` are taken, those after it are not. A recovery to
 recovery_target_lsn = until, inclusive, does the same. Damage is reported to `on_problem`.
 """
@@ -7,15 +9,16 @@ recovery_target_lsn = until, inclusive, does the same. Damage is reported to `on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, header_bytes
+from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_wal.records.versions import RMGR_IDS
-from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.plan import Plan, PlannedSegment
 from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
@@ -35,6 +38,27 @@ class Passed(NamedTuple):
     is_reached: bool
 
 
+def takes_nothing(facts: Facts) -> None:
+    """Take no fact of a segment that is passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """The segments that a pass may leave out, and what it takes of their facts instead."""
+
+    index: ProvenIndex
+    is_needed: Callable[[Facts], bool]
+    take: Callable[[Facts], None] = takes_nothing
+
+    def end_of(self, segment: PlannedSegment, until: int | None) -> int | None:
+        """Return the end of a segment's last record if the pass may leave it out, else None."""
+        facts = self.index.facts(segment)
+        if facts is None or (until is not None and facts.end_lsn > until) or self.is_needed(facts):
+            return None
+        self.take(facts)
+        return facts.end_lsn
+
+
 def pass_over(
     files: WalFiles,
     plan: Plan,
@@ -44,12 +68,20 @@ def pass_over(
     engine_name: str = "auto",
     check_crc: bool = True,
     on_problem: OnProblem = raise_fatal,
+    shortcut: Shortcut | None = None,
 ) -> Passed:
-    """Give each batch to each consumer; return how far the pass went."""
+    """Give each batch to each consumer; return how far the pass went.
+
+    It reads the first segment in any case, which says the WAL's version.
+    """
     reader, end = SegmentReader(files, engine_name=engine_name, check_crc=check_crc), 0
     for index, segment in enumerate(plan.segments):
         if until is not None and segment.first_lsn >= until:
             return Passed(end, True)
+        left_out = shortcut.end_of(segment, until) if shortcut and index else None
+        if left_out is not None:
+            end = left_out
+            continue
         reading = reader.read(plan.reachable, index)
         for batch in reading:
             taken = up_to(batch, until)

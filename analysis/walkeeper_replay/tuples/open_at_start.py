@@ -30,6 +30,11 @@ class OpenAtStart:
         self.below: int | None = None
         self._seen: set[int] | None = set()
 
+    @property
+    def is_decided(self) -> bool:
+        """Return whether no further record can change `below`."""
+        return self._seen is None
+
     def add(self, batch: Batch) -> None:
         """Take the records of a batch, in the order of the log."""
         if self._seen is None:

@@ -18,17 +18,15 @@ from typing import Protocol
 
 import numpy as np
 
-from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.rows.ended import ROLLED_BACK, Ended, ended_of
 from walkeeper_replay.tuples.open_at_start import OpenAtStart
-from walkeeper_wal.records.gather import integers
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
 NEVER = np.iinfo(np.int64).max
 BEFORE, ASSUMED = 0, -1
-_XACT, _MULTIXACT, _XLOG = RMGR_IDS["Transaction"], RMGR_IDS["MultiXact"], RMGR_IDS["XLOG"]
-_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED, _CREATE_ID = 0x00, 0x20, 0x30, 0x40, 0x20
+_MULTIXACT, _XLOG, _CREATE_ID = RMGR_IDS["MultiXact"], RMGR_IDS["XLOG"], 0x20
 _CHUNK = 1 << 16
 _UPDATES_FROM = 4  # MultiXactStatusNoKeyUpdate
 FIRST_NORMAL, FROZEN, BOOTSTRAP = 3, 2, 1
@@ -74,30 +72,32 @@ class Xids:
         self._has_checkpoint = False
 
     def add(self, batch: Batch) -> None:
-        records, payload = batch.records, batch.payload
+        records = batch.records
         self._window(batch)
         if self._redo_lsn is None:
             self._start.add(batch)
-        found = records["rmid"] == _XACT
-        ops = records["info"] & 0x70
-        ends = batch.end_lsn()
-        plain = found & (records["info"] & HAS_INFO == 0)
-        self._set(records["xid"][plain & (ops == _COMMIT)], ends[plain & (ops == _COMMIT)])
-        aborted = records["xid"][plain & (ops == _ABORT)]
-        self._set(aborted, np.full(len(aborted), NEVER))
-        if self._keeps:
-            rows = np.flatnonzero(plain & (ops == _COMMIT))
-            times = integers(payload, records["main_offset"][rows].astype(np.int64), 8)
-            columns = records["xid"][rows].tolist(), ends[rows].tolist(), times.tolist()
-            for xid, end, time in zip(*columns, strict=True):
-                self.commits[xid] = Commit(end, time, xid)
-        kinds = (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED)
-        detailed = found & (records["info"] & HAS_INFO != 0) & np.isin(ops, kinds)
-        for row in np.flatnonzero(detailed).tolist():
-            self._detailed(batch, row, int(ends[row]))
+        self.take(ended_of(batch))
         created = (records["rmid"] == _MULTIXACT) & (records["info"] & 0xF0 == _CREATE_ID)
         for row in np.flatnonzero(created).tolist():
             self._multixact(_main(batch, row))
+
+    def take(self, ended: Ended) -> None:
+        """Note ended transactions: those of a batch, or of a segment that an index describes."""
+        rolled_back = ended.end_lsns == ROLLED_BACK
+        self._set(ended.xids, np.where(rolled_back, NEVER, ended.end_lsns))
+        if self._keeps:
+            columns = (ended.xids, ended.end_lsns, ended.times, ended.tops)
+            kept = (column[~rolled_back].tolist() for column in columns)
+            for xid, end, time, top in zip(*kept, strict=True):
+                self.commits[xid] = Commit(end, time, top)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the beginning of the WAL is known: what was open there, and the first xid.
+
+        From then on only ends of transactions and multixacts count.
+        """
+        return self._has_checkpoint and (self._redo_lsn is not None or self._start.is_decided)
 
     def _window(self, batch: Batch) -> None:
         """Find the oldest transaction that can have ended within the WAL."""
@@ -121,17 +121,6 @@ class Xids:
             if self._first is None or _precedes(first, self._first):
                 self._first = first
             self._has_checkpoint = True
-
-    def _detailed(self, batch: Batch, row: int, end: int) -> None:
-        record = batch.records[row]
-        ending = parse_ending(_main(batch, row), int(record["info"]), batch.version)
-        top = ending.xid if ending.xid is not None else int(record["xid"])
-        xids = np.array([top, *ending.subxacts], np.int64)
-        committed = int(record["info"]) & 0x70 in (_COMMIT, _COMMIT_PREPARED)
-        self._set(xids, np.full(len(xids), end if committed else NEVER))
-        if committed and self._keeps:
-            for xid in xids.tolist():
-                self.commits[xid] = Commit(end, ending.time or 0, top)
 
     def _multixact(self, data: bytes) -> None:
         number, _, count = unpack_from("<III", data)

@@ -27,6 +27,7 @@ from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.safekeeper_link import LogState, SafekeeperLink, Unavailable
 from walkeeper_wal.sources.timelines import Stretch, parse_history
+from walkeeper_wal.sources.wal_files import Ends
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}")
@@ -141,6 +142,9 @@ class LiveFiles:
 
     def open_plain(self, path: str) -> int | None:
         return None
+
+    def read_ends(self, path: str, size: int) -> Ends:
+        raise HistoryError(f"{self.shown(path)}: an index is of files, and this log is live")
 
     def shown(self, path: str) -> str:
         return f"{self._url}/{path}" if path else self._url

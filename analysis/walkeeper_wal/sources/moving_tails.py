@@ -26,6 +26,7 @@ class MovingTails:
     def __init__(self, files: WalFiles) -> None:
         self._files = files
         self.list_files, self.shown = files.list_files, files.shown
+        self.read_ends = files.read_ends
 
     def read(self, path: str) -> Bytes:
         return self._found(path, self._files.read)

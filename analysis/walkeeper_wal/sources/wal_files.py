@@ -42,6 +42,10 @@ _ENCRYPTED = (
 _PACKED_NAMES = (".gz", ".lz4", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lzo", ".snappy")
 
 
+Ends = tuple[int, bytes, bytes]
+"""The length of a file as it lies, its first and its last bytes."""
+
+
 class WalFiles(Protocol):
     """A tree of files. Paths are relative to it, with `/`."""
 
@@ -49,6 +53,7 @@ class WalFiles(Protocol):
     def read(self, path: str) -> Bytes: ...  # unpacked
     def read_front(self, path: str, size: int) -> Bytes: ...  # at most, and not beyond the end
     def open_plain(self, path: str) -> int | None: ...  # a descriptor, if it is a plain local file
+    def read_ends(self, path: str, size: int) -> Ends: ...
     def shown(self, path: str) -> str: ...  # for people
 
 
@@ -135,6 +140,17 @@ class LocalFiles:
             raise _failed(full, error) from error
         return unpack(np.fromfile(full, np.uint8), self.shown(path), size)
 
+    def read_ends(self, path: str, size: int) -> Ends:
+        full = self.root / path
+        try:
+            with full.open("rb") as file:
+                length = os.fstat(file.fileno()).st_size
+                first = file.read(size)
+                file.seek(max(length - size, 0))
+                return length, first, file.read(size)
+        except OSError as error:
+            raise _failed(full, error) from error
+
     def shown(self, path: str) -> str:
         return str(self.root / path)
 
@@ -187,6 +203,16 @@ class ObjectFiles:
             _refuse_encrypted(mark, self.shown(path))
             return data
         return self.read(path)[:size]
+
+    def read_ends(self, path: str, size: int) -> Ends:
+        with self._asked(path):
+            length = int(self._api.head(self._store, path)["size"])
+            if not length:
+                return 0, b"", b""
+            end, begin = min(size, length), max(length - size, 0)
+            first = self._api.get_range(self._store, path, start=0, end=end)
+            last = self._api.get_range(self._store, path, start=begin, end=length)
+            return length, bytes(first), bytes(last)
 
     def open_plain(self, path: str) -> int | None:
         return None

@@ -19,6 +19,7 @@ from walkeeper_cli.history.waiting import tell_who_waits
 from walkeeper_cli.options import Timeout, config_option, option
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
+_OWN = "the index that it writes is --output"
 
 
 @click.group("history", short_help="Read archived WAL as statistics, tables or a report.")
@@ -241,18 +242,20 @@ def catalog(dsn: str, output: str) -> None:
     click.echo(f"{output}: names of {len(names)} files of relations")
 
 
-@command.command("index", short_help="Write an index, with which Spark skips segments.")
-@source_options
+@command.command("index", short_help="Write an index, with which readers skip segments.")
+@source_options_but(index=_OWN)
 @option(
     "--output", required=True, type=click.Path(dir_okay=False), metavar="FILE",
     help="The index, one Parquet file.",
 )  # fmt: skip
 @config_option
 def index(source: Source, output: str) -> int:
-    """Write the xids, relations, times and resource managers of each complete segment.
+    """Write the relations, transactions, checkpoints, times and record starts of each segment.
 
-    With this file as the option `index` in Spark, a filter reads only the segments that may match.
-    A second run over an archive that has grown reads the new segments only.
+    With this file as --index, the other commands skip segments that they do not need. So do filters
+    in Spark with the option `index`. Before a reader skips a segment, it compares the segment's
+    file with the index. A second run over an archive that has grown reads the new segments only,
+    and those that were replaced.
 
     \b
     Example:
@@ -270,7 +273,8 @@ def index(source: Source, output: str) -> int:
 
 
 @command.command("tail", short_help="Show new records as the log grows.")
-@source_options_but(end_lsn=_ENDLESS, end_time=_ENDLESS, start_time=_ENDLESS, spark=_ENDLESS)
+@source_options_but(end_lsn=_ENDLESS, end_time=_ENDLESS, start_time=_ENDLESS, spark=_ENDLESS,
+                    index=_ENDLESS)  # fmt: skip
 @option(
     "--table", "name", default="xacts", show_default=True, metavar="NAME",
     type=click.Choice(["records", "blocks", "xacts", "checkpoints", "locks", "messages"]),

@@ -10,7 +10,7 @@ import click
 
 from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.find import Finding, deeds_of_segment, findings, transaction
+from walkeeper_history.find import Finding, findings, transaction
 from walkeeper_history.rows.relation_names import RelationNames
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def search(
 ) -> list[Finding]:
     """Return the findings that match, in the order of the log."""
     is_wanted = _wanted(relation, names)
-    segments = (deeds for deeds, _ in archive.sweep(deeds_of_segment))
+    segments = archive.deeds(xid)
     if xid is not None:
         return list(transaction(segments, xid))
     return [

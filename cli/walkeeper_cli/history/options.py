@@ -38,6 +38,7 @@ class Source:
     engine: str
     spark: bool
     jobs: int | None
+    index: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,11 @@ _OPTIONS = (
     option(
         "--jobs", "-j", type=click.IntRange(1, 256), metavar="N",
         help="The number of threads.  [default: one per CPU]",
+    ),
+    option(
+        "--index", metavar="FILE", type=click.Path(dir_okay=False),
+        help="A file of `history index`, with which the command skips segments that it does not "
+        "need. It is written where there is none.",
     ),
 )  # fmt: skip
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,13 +12,16 @@ from walkeeper_cli.history.catalog import relation_names, write_catalog
 from walkeeper_cli.history.options import NameSource, Source
 from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.find import SegmentDeeds, deeds_of_segment
+from walkeeper_history.indexed_find import read_with
 from walkeeper_history.rows.relation_names import RelationNames
-from walkeeper_history.segment_index import Updated, update_index
+from walkeeper_history.segment_index import Misfit, ProvenIndex, Updated, update_index
 from walkeeper_history.times import CommitTimes
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.reading import Reading, Summary
 from walkeeper_wal.sources.threaded_reading import (
+    Part,
     ReadEach,
     SweepOptions,
     in_one_chain,
@@ -38,16 +42,54 @@ class Archive:
         self.options = SweepOptions(
             engine_name=source.engine, check_crc=source.verify == "crc", threads=source.jobs
         )
+        self.problems: list[Problem] = []
+        self.index = self._opened_index()
         start: int | None = source.start_lsn
         end: int | None = source.end_lsn
         if source.start_time or source.end_time:
             whole = make_plan(self.files, timeline=source.timeline)
-            times = CommitTimes(self.files, whole)
+            times = self.commit_times(whole)
             start, end = times.range(source.start_time, source.end_time, (start, end))
         self.plan: Plan = make_plan(
             self.files, timeline=source.timeline, start_lsn=start, end_lsn=end
         )
-        self.problems: list[Problem] = []
+
+    def _opened_index(self) -> ProvenIndex | None:
+        """Return the index of --index, which is written where there is none that fits."""
+        path = self.source.index
+        if path is None:
+            return None
+        plan = make_plan(self.files, timeline=self.source.timeline)
+        if Path(path).exists():
+            try:
+                return ProvenIndex.open(path, self.files, plan)
+            except Misfit as error:
+                tell(f"walkeeper: {error}; this command writes it anew")
+        # A damaged segment has no row, and the command meets it where it reads.
+        update_index(self.files, plan, Path(path), on_problem=lambda _: None, options=self.options)
+        return ProvenIndex.open(path, self.files, plan)
+
+    def commit_times(self, plan: Plan) -> CommitTimes:
+        """Return the commits' times of a plan; the index passes over segments before a time."""
+        index = self.index
+        if index is None:
+            return CommitTimes(self.files, plan)
+        return CommitTimes(self.files, plan, lambda time: index.ending_before(plan, time))
+
+    def deeds(self, xid: int | None) -> Iterator[SegmentDeeds]:
+        """Return what `find` needs of the segments, with an index of those it has to read."""
+        if self.index is None:
+            return (deeds for deeds, _ in self.sweep(deeds_of_segment))
+
+        def read_but(skipped: frozenset[int]) -> Iterable[Part[SegmentDeeds]]:
+            how = replace(self.options, skipped=skipped)
+            parts: Iterable[Part[SegmentDeeds]] = self.read_each(
+                self.files, self.plan, deeds_of_segment, how
+            )
+            return parts
+
+        every = read_with(self.index, self.plan, read_but, xid)
+        return (deeds for deeds, _ in in_one_chain(every, self.files, self.on_problem))
 
     def names(self, named: NameSource) -> RelationNames:
         """Return the relations' names. Raise HistoryError if they are those of another cluster."""

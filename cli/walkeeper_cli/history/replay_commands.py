@@ -22,7 +22,6 @@ from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.times import CommitTimes
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -129,7 +128,7 @@ def place_of(
         raise click.UsageError("either --lsn or --time")
     if base is not None:
         base.refuse_time_before(time)
-    return CommitTimes(archive.files, plan).range(None, time)[1]
+    return archive.commit_times(plan).range(None, time)[1]
 
 
 def table_at(
@@ -148,13 +147,13 @@ def table_at(
     refuse_before(base, plan, at)
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=at, keeps_commits=False,
-        on_problem=archive.on_problem,
+        on_problem=archive.on_problem, index=archive.index,
     )  # fmt: skip
 
     def opened(catalog: Catalog | None) -> TableAt:
         return TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,
-            history=history, catalog=catalog, is_of_a_time=time is not None,
+            history=history, catalog=catalog, is_of_a_time=time is not None, index=archive.index,
         )  # fmt: skip
 
     past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
@@ -208,7 +207,7 @@ def _changes(
     plan, source, is_cut_off = planned(archive, base), archive.source, False
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
-        times = CommitTimes(archive.files, plan)
+        times = archive.commit_times(plan)
         low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
         start, end = Lsn(low or 0), None if high is None else Lsn(high)
         is_cut_off = source.start_time is not None and (
@@ -217,12 +216,14 @@ def _changes(
             else source.start_time < base.checkpoint_time
         )
     history = CatalogHistory.read(
-        archive.files, plan, base=base, until=end, on_problem=archive.on_problem
-    )
+        archive.files, plan, base=base, until=end, on_problem=archive.on_problem,
+        index=archive.index,
+    )  # fmt: skip
     database = history.database(history.end_lsn, asked.database)
     reader = ChangeReader(
-        archive.files, plan, history, database, base, on_problem=archive.on_problem
-    )
+        archive.files, plan, history, database, base, on_problem=archive.on_problem,
+        index=archive.index,
+    )  # fmt: skip
     found = reader.read(tables, start, end)
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
@@ -292,7 +293,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         past = TableAt.open(
             source.path, planned(archive, base), _name_of(change.table),
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
-            on_problem=archive.on_problem,
+            on_problem=archive.on_problem, index=archive.index,
         )  # fmt: skip
         rows = past.for_sql(past.whole())
         partly.extend([] if has_all(coverage_of(rows)) else [change])

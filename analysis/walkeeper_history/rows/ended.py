@@ -1,0 +1,71 @@
+"""The transactions that a batch ends: each with its subtransactions, its place and its time.
+
+    ended_of(batch) -> Ended                 committed and rolled back, also prepared ones
+
+Contract: a prepared transaction is ended by COMMIT PREPARED or ROLLBACK PREPARED alone. A
+transaction that was rolled back has the end 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkeeper_history.rows.transactions import HAS_INFO, Ending, parse_ending
+from walkeeper_wal.records.gather import integers
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.versions import RMGR_IDS
+from walkeeper_wal.sources.reading import Batch
+
+ROLLED_BACK = 0
+_XACT = RMGR_IDS["Transaction"]
+_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x20, 0x30, 0x40
+_ENDINGS = (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Columns, all int64 and of one length: a row for each transaction and subtransaction."""
+
+    xids: Column
+    tops: Column
+    """The transaction itself, of a subtransaction the one that it belongs to."""
+    end_lsns: Column
+    """The end of the commit's record, or ROLLED_BACK."""
+    times: Column
+    """PostgreSQL's microseconds since 2000."""
+
+
+def ended_of(batch: Batch) -> Ended:
+    """Return the transactions that end in a batch."""
+    records = batch.records
+    found = records["rmid"] == _XACT
+    ops, ends = records["info"] & 0x70, batch.end_lsn()
+    plain = found & (records["info"] & HAS_INFO == 0) & np.isin(ops, (_COMMIT, _ABORT))
+    rows = np.flatnonzero(plain)
+    xids = records["xid"][rows].astype(np.int64)
+    lsns = np.where(ops[rows] == _COMMIT, ends[rows], ROLLED_BACK)
+    times = integers(batch.payload, records["main_offset"][rows].astype(np.int64), 8)
+    pieces: list[tuple[Column, ...]] = [(xids, xids, lsns, times)]
+    for row, top, ending in detailed_endings(batch):
+        family = np.array([top, *ending.subxacts], np.int64)
+        is_committed = int(ops[row]) in (_COMMIT, _COMMIT_PREPARED)
+        values = (top, int(ends[row]) if is_committed else ROLLED_BACK, ending.time or 0)
+        pieces.append((family, *(np.full(len(family), value, np.int64) for value in values)))
+    return Ended(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+
+
+def detailed_endings(batch: Batch) -> list[tuple[int, int, Ending]]:
+    """Return the endings that say more than a time: row, transaction and content of each."""
+    records = batch.records
+    found = (records["rmid"] == _XACT) & (records["info"] & HAS_INFO != 0)
+    rows = np.flatnonzero(found & np.isin(records["info"] & 0x70, _ENDINGS)).tolist()
+    made = []
+    for row in rows:
+        begin, info = int(records["main_offset"][row]), int(records["info"][row])
+        data = batch.payload[begin : begin + int(records["main_length"][row])].tobytes()
+        ending = parse_ending(data, info, batch.version)
+        top = ending.xid if ending.xid is not None else int(records["xid"][row])
+        made.append((row, top, ending))
+    return made

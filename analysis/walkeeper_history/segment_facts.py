@@ -1,0 +1,180 @@
+"""The facts of one segment by which a reader may pass over it, and the proof that they are its own.
+
+    facts_of(reading, files) -> values of SCHEMA, or None      of a whole and sound segment
+    proof_of(files, path) -> text                              what of the file the facts speak of
+
+Contract: facts are those of all records that start in the segment. A proof is of the file's size,
+its first 8 kB and its last 8 kB, packed as they lie. So another history's segment of the same name,
+a longer one or a cut one has another proof. Damage between them changes no fact: who passes over
+the segment needs nothing of it. A live log's segments have no proof.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES
+from walkeeper_history.find import deeds_of_batch
+from walkeeper_history.rows.columns import TIMESTAMP, list_of
+from walkeeper_history.rows.ended import Ended, detailed_endings, ended_of
+from walkeeper_history.rows.events import (
+    CHECKPOINT_COLUMNS,
+    XACT_COLUMNS,
+    checkpoints_of,
+    locks_of,
+    transactions_of,
+)
+from walkeeper_history.rows.heap_changes import heap_changes
+from walkeeper_history.rows.view import View
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.gather import names
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.versions import RMGR_IDS, rmgr_names
+from walkeeper_wal.sources.plan import PlannedSegment
+from walkeeper_wal.sources.reading import Batch, Reading
+from walkeeper_wal.sources.wal_files import WalFiles
+
+_INTS = list_of(pa.int64())
+SCHEMA = pa.schema(
+    [
+        ("segment", pa.string()),
+        ("first_lsn", pa.int64()),
+        ("records", pa.int64()),
+        ("first_time", TIMESTAMP),
+        ("last_time", TIMESTAMP),
+        ("resource_managers", list_of(pa.string())),
+        ("xids", _INTS),
+        ("relfilenodes", _INTS),
+        ("proof", pa.string()),
+        ("start_lsn", pa.int64()),
+        ("prev_lsn", pa.int64()),
+        ("last_lsn", pa.int64()),
+        ("end_lsn", pa.int64()),
+        ("checkpoints", _INTS),
+        ("files", _INTS),  # three numbers each: tablespace, database, relfilenode
+        ("heap_files", _INTS),
+        ("ended_xids", _INTS),
+        ("ended_tops", _INTS),
+        ("ended_lsns", _INTS),
+        ("ended_times", _INTS),
+        ("deed_xids", _INTS),
+        ("is_special", pa.bool_()),
+    ]
+)
+_SETS = ("resource_managers", "xids", "relfilenodes")
+_XLOG, _MULTIXACT = RMGR_IDS["XLOG"], RMGR_IDS["MultiXact"]
+_PAGE_IMAGES = (0xA0, 0xB0)  # FPI_FOR_HINT and FPI, which have block references
+_CREATE_ID = 0x20
+_WHOLE_FILES = tuple(RMGR_IDS[name] for name in ("Storage", "Database", "RelMap"))
+
+
+class _Facts:
+    """The facts of one segment, made batch after batch."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, set[Any]] = {name: set() for name in _SETS}
+        self.times: list[Any] = []
+        self.checkpoints: list[int] = []
+        self.files: set[tuple[int, ...]] = set()
+        self.heap_files: set[tuple[int, ...]] = set()
+        self.ended: list[Ended] = []
+        self.deed_xids: set[int] = set()
+        self.is_special = False
+
+    def add(self, batch: Batch) -> None:
+        view, sets = View(batch), self.sets
+        rmids = np.unique(batch.records["rmid"])
+        sets["resource_managers"].update(names(rmgr_names(), rmids).to_pylist())
+        sets["relfilenodes"].update(np.unique(batch.blocks["relfilenode"]).tolist())
+        sets["xids"].update(np.unique(batch.records["xid"]).tolist())
+        ended, checkpoints = transactions_of(view), checkpoints_of(view)
+        sets["xids"].update(XACT_COLUMNS["xid"].make(ended).to_pylist())
+        for subxacts in XACT_COLUMNS["subxacts"].make(ended).to_pylist():
+            sets["xids"].update(subxacts)
+        locks, rows, places = locks_of(view)
+        sets["xids"].update(locks.narrowed(rows).main(places, 4).tolist())
+        for column, of in ((XACT_COLUMNS["time"], ended),
+                           (CHECKPOINT_COLUMNS["checkpoint_time"], checkpoints)):  # fmt: skip
+            self.times += [time for time in column.make(of).to_pylist() if time is not None]
+        self.checkpoints += checkpoints.start_lsn.tolist()
+        self.files.update(_files(batch.blocks))
+        self.heap_files.update(tuple(row[:3]) for row in heap_changes(batch).tolist())
+        self.ended.append(ended_of(batch))
+        drops = [top for _, top, ending in detailed_endings(batch) if ending.dropped]
+        self.deed_xids.update(deeds_of_batch(batch), drops)
+        self.is_special |= bool(drops) or _is_special(batch.records)
+
+    def values(self, reading: Reading, proof: str) -> list[Any]:
+        segment, summary = reading.segment, reading.summary
+        ended = (_joined(self.ended, name) for name in ("xids", "tops", "end_lsns", "times"))
+        return [
+            segment.name, segment.first_lsn, summary.record_count,
+            min(self.times, default=None), max(self.times, default=None),
+            *(sorted(self.sets[name]) for name in _SETS),
+            proof, summary.start_lsn, summary.prev_lsn, summary.last_lsn, summary.end_lsn,
+            self.checkpoints,
+            _flat(self.files), _flat(self.heap_files), *ended,
+            sorted(self.deed_xids), self.is_special,
+        ]  # fmt: skip
+
+
+def facts_of(reading: Reading, files: WalFiles) -> list[Any] | None:
+    """Return the segment's facts, or None if it may change or not all its records are known.
+
+    The proof is taken before and after. A file that changes meanwhile has no facts.
+    """
+    proof = proof_of(files, reading.segment.path)
+    facts = _Facts()
+    for batch in reading:
+        facts.add(batch)
+    segment = reading.segment
+    is_whole = reading.summary.status in ("complete", "switched") and not reading.problems
+    if proof is None or not (is_whole and is_uncut(segment)) or segment.is_partial:
+        return None
+    return facts.values(reading, proof) if proof_of(files, segment.path) == proof else None
+
+
+def is_uncut(segment: PlannedSegment) -> bool:
+    """Return whether a plan has all of a segment, not only up to an LSN or a timeline's end."""
+    end = segment.first_lsn + segment.segment_bytes
+    return (segment.begin_lsn, segment.end_lsn) == (segment.first_lsn, end)
+
+
+def proof_of(files: WalFiles, path: str) -> str | None:
+    """Return the proof of a file's content, or None if there is no way to read its ends."""
+    try:
+        length, first, last = files.read_ends(path, WAL_PAGE_BYTES)
+    except HistoryError:
+        return None
+    digest = blake2b(length.to_bytes(8, "little"), digest_size=16)
+    digest.update(first)
+    digest.update(last)
+    return digest.hexdigest()
+
+
+def _is_special(records: Column) -> bool:
+    """Return whether a record changes more than blocks and the state of a transaction."""
+    rmids, kinds = records["rmid"], records["info"] & 0xF0
+    special = (rmids == _XLOG) & ~np.isin(kinds, _PAGE_IMAGES)
+    special |= (rmids == _MULTIXACT) & (kinds == _CREATE_ID)
+    return bool((special | np.isin(rmids, _WHOLE_FILES)).any())
+
+
+def _files(blocks: Column) -> list[tuple[int, ...]]:
+    columns = [blocks[name] for name in ("tablespace", "database", "relfilenode")]
+    return [tuple(row) for row in np.unique(np.stack(columns, axis=1), axis=0).tolist()]
+
+
+def _flat(files: set[tuple[int, ...]]) -> list[int]:
+    return [number for file in sorted(files) for number in file]
+
+
+def _joined(pieces: list[Ended], name: str) -> list[int]:
+    if not pieces:
+        return []
+    joined: list[int] = np.concatenate([getattr(each, name) for each in pieces]).tolist()
+    return joined
