@@ -16,15 +16,9 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
+from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
 from walkeeper_proposer.consensus.headway import Headway
-from walkeeper_proposer.consensus.replacing import (
-    Answers,
-    Batch,
-    Goal,
-    Steps,
-    cancel_replacement,
-    replace_member,
-)
+from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
 
 PAUSE_S = 0.5
 ANSWER_S_MIN = 0.5  # for an answer although --timeout is nearly over

@@ -42,7 +42,8 @@ from walkeeper_common.wire.messages import (
     RejectCode,
 )
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
+from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
+from walkeeper_proposer.consensus.replacing import Goal, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import changed, joined

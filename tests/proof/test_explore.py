@@ -91,7 +91,7 @@ def test_an_acceptor_that_forgets_a_written_record_is_found(
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vote quorum of one of two decides, so the new members and the cancel are both decided."""
     replacing = "walkeeper_proposer.consensus.replacing"
-    monkeypatch.setattr(f"{replacing}._filling", lambda *_: (True, 0))
+    monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
     assert explore(world).violation is None
     monkeypatch.setattr(Configuration, "commits", Configuration.elects)
@@ -106,7 +106,7 @@ def test_new_members_that_lack_what_the_old_ones_committed_are_found(
 ) -> None:
     """No leader with the joint members has committed before the new ones are final."""
     replacing = "walkeeper_proposer.consensus.replacing"
-    monkeypatch.setattr(f"{replacing}._filling", lambda *_: (True, 0))
+    monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], terms=2, campaigns=2)
     result = explore(world, states_max=400_000)
     assert result.violation is not None and result.violation.startswith("Acknowledged: ")

@@ -120,7 +120,7 @@ def _cancel(
     safekeepers: tuple[Address, ...], cluster: str, member: int | None, limits: Limits
 ) -> None:
     from walkeeper_admin.replace import cancel
-    from walkeeper_proposer.consensus.replacing import standing
+    from walkeeper_proposer.consensus.deciding import standing
 
     say = Audience(sys.stderr).say
     made = asyncio.run(cancel(safekeepers, cluster, member, limits, say))
@@ -139,7 +139,7 @@ def _replace(
     from walkeeper_admin.replace import Newcomer as Joining
     from walkeeper_admin.replace import replace
     from walkeeper_admin.status import gather
-    from walkeeper_proposer.consensus.replacing import standing
+    from walkeeper_proposer.consensus.deciding import standing
 
     joining, address = newcomer
     coming = Joining(member, joining, address, instead)

@@ -24,29 +24,39 @@ holds one of the two. docs/steps.md, "Members change", has the argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.history import Ballot, History
-from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, flaw_of, member_id, member_name
-from walkeeper_common.wire.framing import Message
+from walkeeper_common.lsn import ZERO_LSN
+from walkeeper_common.quorum import Configuration, member_id, member_name
 from walkeeper_common.wire.member_change import (
-    AcceptMembers,
     InstallMembers,
-    JoinLog,
-    MembersQuery,
-    MembersState,
-    PromiseMembers,
     cancelled,
     final,
     joint,
     shown_change,
 )
 from walkeeper_common.wire.messages import Reject
-from walkeeper_common.wire.requests import LogQuery, LogState, PrepareLog
+from walkeeper_common.wire.requests import LogQuery, LogState
+from walkeeper_proposer.consensus.deciding import (
+    Answers,
+    Batch,
+    Steps,
+    decide,
+    holds_quorum,
+    install,
+    look,
+    standing,
+    states_of,
+)
+from walkeeper_proposer.consensus.newcomers import (
+    Newcomer,
+    begin_log,
+    filling,
+    prepare,
+    what_it_waits_for,
+)
 
 NO_LOG = bytes(16)
 
@@ -65,23 +75,9 @@ class Goal:
     at: int
     instead: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Requests to send at once, by place; if there are none, wait a moment.
-
-    `text` says for what, and `to_go` how many bytes the newcomer still lacks. `current` is the
-    newest configuration that a safekeeper has shown."""
-
-    requests: Mapping[int, Message] = field(default_factory=dict)
-    text: str = ""
-    to_go: int | None = None
-    current: Configuration | None = None
-
-
-Answers: TypeAlias = Mapping[int, Message]  # only from safekeepers that answered
-Steps: TypeAlias = Generator[Batch, Answers, Configuration]
-Seen: TypeAlias = tuple[Configuration | None, Answers]
+    @property
+    def newcomer(self) -> Newcomer:
+        return Newcomer(self.joining, self.address, self.at)
 
 
 def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
@@ -91,25 +87,24 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
     """
     known_lsn, begun = ZERO_LSN, None
     while True:
-        current, answers = yield from _look(goal.cluster, places)
+        current, answers = yield from look(goal.cluster, places)
         if current is None:
             continue
-        states = _states(answers)
+        states = states_of(answers)
         _check_ids(goal, current)
         newcomer = _newcomer(goal, current, (yield Batch({goal.at: LogQuery(goal.cluster)})))
-        yield from _install(goal.cluster, current, states)
+        yield from install(goal.cluster, current, states)
         if begun is not None and _is_taken_back(begun, current):
             raise Refused(
                 f"the replacement of {shown_change(begun)} was cancelled (generation "
                 f"{current.generation}): to begin it again, repeat this command"
             )
         if newcomer is None:
-            text = f"safekeeper {goal.joining} at {goal.address} does not answer"
-            yield Batch(text=text, current=current)
+            yield Batch(text=goal.newcomer.absence, current=current)
             continue
         at_work = [s for s in states.values() if s.configuration == current]
         if _is_done(goal, current, newcomer):
-            if _holds_quorum(current, at_work):
+            if holds_quorum(current, at_work):
                 return current
             text = "waiting until a quorum of the new members knows of it"
             yield Batch(text=text, current=current)
@@ -118,25 +113,24 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
         if following is None:
             begun = current
         if following is None and newcomer.configuration is None:
-            yield from _join(goal, current, at_work)
+            yield from begin_log(goal.cluster, current, goal.newcomer, at_work)
             continue
         if following is None:
-            filled, to_go = _filling(current, at_work, known_lsn)
+            filled, to_go = filling(current, at_work, known_lsn)
             known_lsn = max(s.commit_lsn for s in at_work) if at_work else known_lsn
             if not filled:
-                text = _waits(current, at_work, to_go)
+                text = what_it_waits_for(current, at_work, to_go)
                 yield Batch(text=text, to_go=to_go, current=current)
                 continue
             following = final(current)
         else:
-            name = yield from _prepare(goal, current)
+            name = yield from prepare(goal.cluster, current, goal.newcomer)
             if name is None:
-                text = f"safekeeper {goal.joining} at {goal.address} does not answer"
-                yield Batch(text=text, current=current)
+                yield Batch(text=goal.newcomer.absence, current=current)
                 continue
             following = joint(current, leaving=following.leaving, joining=name,
                               address=goal.address)  # fmt: skip
-        decided = yield from _decide(goal.cluster, current, following, places, states, draw)
+        decided = yield from decide(goal.cluster, current, following, places, states, draw)
         if decided is not None:
             begun = decided if decided == following and decided.joining else begun
             yield Batch(dict.fromkeys(places, InstallMembers(goal.cluster, decided)))
@@ -152,22 +146,22 @@ def cancel_replacement(
     """
     joint_seen: Configuration | None = None
     while True:
-        current, answers = yield from _look(cluster, places)
+        current, answers = yield from look(cluster, places)
         if current is None:
             continue
-        states = _states(answers)
-        yield from _install(cluster, current, states)
+        states = states_of(answers)
+        yield from install(cluster, current, states)
         _check_kept(leaving, current, joint_seen)
         if not current.joining:
             at_work = [s for s in states.values() if s.configuration == current]
-            if _holds_quorum(current, at_work):
+            if holds_quorum(current, at_work):
                 return current
             text = "waiting until a quorum of the members knows of it"
             yield Batch(text=text, current=current)
             continue
         joint_seen = current
         wanted = cancelled(current)
-        decided = yield from _decide(cluster, current, wanted, places, states, draw)
+        decided = yield from decide(cluster, current, wanted, places, states, draw)
         if decided is not None:
             yield Batch(dict.fromkeys(places, InstallMembers(cluster, decided)))
 
@@ -182,37 +176,7 @@ def _check_kept(
         number = member_id(joint_seen.leaving)
         raise Refused(f"safekeeper {number} was replaced before the cancel: {standing(current)}")
     if leaving is not None and leaving not in map(member_id, current.members):
-        raise _no_member(leaving, current)
-
-
-def standing(configuration: Configuration) -> str:
-    """Return the members that decide now, for an operator whose command ends here."""
-    members = ", ".join(str(member_id(member)) for member in configuration.members)
-    generation = f"generation {configuration.generation}"
-    if not configuration.joining:
-        return f"members are {members} ({generation})"
-    return (
-        f"a replacement is under way, {shown_change(configuration)} at {configuration.address} "
-        f"({generation}), and commits need both sets of members"
-    )
-
-
-def _look(cluster: str, places: Sequence[int]) -> Generator[Batch, Answers, Seen]:
-    """Return the newest configuration and the answers; wait, and return None, if there is none."""
-    answers = yield Batch(dict.fromkeys(places, MembersQuery(cluster)))
-    current = _newest(_states(answers))
-    if current is None:
-        yield Batch(text=_no_log(answers))
-    return current, answers
-
-
-def _install(
-    cluster: str, current: Configuration, states: Mapping[int, MembersState]
-) -> Generator[Batch, Answers, None]:
-    """Install the newest configuration where an older one was found."""
-    behind = [p for p, s in states.items() if s.configuration != current]
-    if behind:
-        yield Batch(dict.fromkeys(behind, InstallMembers(cluster, current)))
+        raise no_member(leaving, current)
 
 
 def _is_taken_back(begun: Configuration, current: Configuration) -> bool:
@@ -221,35 +185,18 @@ def _is_taken_back(begun: Configuration, current: Configuration) -> bool:
     return is_later and not current.joining and begun.leaving in current.members
 
 
-def _states(answers: Answers) -> dict[int, MembersState]:
-    return {p: answer for p, answer in answers.items() if isinstance(answer, MembersState)}
-
-
-def _no_log(answers: Answers) -> str:
-    """Return the text for no answer, with the refusals of safekeepers without this log."""
-    said = [answer.text for _, answer in sorted(answers.items()) if isinstance(answer, Reject)]
-    return "; ".join(["no safekeeper with this log answers", *said])
-
-
-def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
-    known = [state.configuration for state in states.values()]
-    if len({configuration.log_uuid for configuration in known}) > 1:
-        raise Refused("these safekeepers hold different logs under this cluster's name")
-    return max(known, key=lambda configuration: configuration.generation, default=None)
-
-
 def _check_ids(goal: Goal, current: Configuration) -> None:
     """Raise Refused for impossible ids at once, also if the newcomer does not answer yet."""
     if current.joining:
         return
     members = [member_id(member) for member in current.members]
     if goal.leaving not in members and goal.joining not in members:
-        raise _no_member(goal.leaving, current)
+        raise no_member(goal.leaving, current)
     if goal.leaving != goal.joining and goal.leaving in members and goal.joining in members:
         raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
 
 
-def _no_member(number: int, current: Configuration) -> Refused:
+def no_member(number: int, current: Configuration) -> Refused:
     members = ", ".join(str(member_id(member)) for member in current.members)
     return Refused(f"safekeeper {number} is no member; members are {members}")
 
@@ -306,152 +253,5 @@ def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Config
         return joint(current, leaving=current.leaving, joining="", address="")
     leaving = [member for member in current.members if member_id(member) == goal.leaving]
     if not leaving:
-        raise _no_member(goal.leaving, current)
+        raise no_member(goal.leaving, current)
     return joint(current, leaving=leaving[0], joining="", address="")
-
-
-def _waits(current: Configuration, at_work: Sequence[MembersState], to_go: int | None) -> str:
-    if any(s.has_committed and s.member in current.everyone for s in at_work):
-        return "the newcomer is being filled" if to_go else "the newcomer has not attached yet"
-    return (
-        f"no proposer has committed with generation {current.generation} yet: start one, or run "
-        "`walkeeper settle` if there is no primary"
-    )
-
-
-def _prepare(goal: Goal, current: Configuration) -> Generator[Batch, Answers, str | None]:
-    answers = yield Batch({goal.at: PrepareLog(goal.cluster, current.log_uuid)})
-    answer = answers.get(goal.at)
-    if isinstance(answer, Reject):
-        raise Refused(f"safekeeper at {goal.address}: {answer.text}")
-    if not isinstance(answer, LogState):
-        return None
-    return member_name(answer.acceptor_id, answer.incarnation)
-
-
-def _decide(
-    cluster: str,
-    current: Configuration,
-    wanted: Configuration,
-    places: Sequence[int],
-    states: Mapping[int, MembersState],
-    draw: Callable[[], bytes],
-) -> Generator[Batch, Answers, Configuration | None]:
-    """Run one round of Paxos for the configuration after `current`.
-
-    Return the decided one, perhaps of another run, or None after a pause if another round is
-    necessary. While `current` is joint its old members decide: a lost newcomer must not keep
-    another one out. Raise Refused if no log can have the members that are wanted."""
-    flaw = flaw_of(wanted)
-    if flaw is not None:
-        raise Refused(flaw)
-    old = replace(current, leaving="", joining="")
-    term = max(state.round.term for state in states.values()) + 1
-    round_ = Ballot(term, draw())
-    ask = PromiseMembers(cluster, current.log_uuid, current.generation, round_)
-    promised = _granting(current, round_, (yield Batch(dict.fromkeys(places, ask))))
-    if not old.elects([state.member for state in promised]):
-        answering = {state.member for state in states.values()}
-        absent = ", ".join(str(member_id(m)) for m in old.members if m not in answering)
-        named = f": not {absent} (--safekeepers has to name where they are now)" if absent else ""
-        yield Batch(text=f"too few members answer{named}", current=current)
-        return None
-    last = max(promised, key=lambda state: state.accepted_round)
-    following = last.accepted or wanted
-    accept = AcceptMembers(cluster, round_, following)
-    answers = yield Batch(dict.fromkeys(places, accept))
-    accepted = _granting(current, round_, answers)
-    if old.commits([state.member for state in accepted]):
-        return following
-    yield Batch(text=_undecided(old, current, round_, answers), current=current)
-    return None
-
-
-def _undecided(old: Configuration, current: Configuration, round_: Ballot, answers: Answers) -> str:
-    """Return the members that refuse a round which nobody else has overtaken, as a text."""
-    unwilling = [
-        str(member_id(state.member))
-        for state in _states(answers).values()
-        if not state.granted
-        and (state.configuration, state.round) == (current, round_)
-        and state.member in old.members
-    ]
-    if not unwilling:
-        return "too few members accept the next members, or another command is at work"
-    return (
-        f"safekeeper {', '.join(sorted(unwilling))} accepts no such change of members: is its "
-        "version older than this command's?"
-    )
-
-
-def _granting(current: Configuration, round_: Ballot, answers: Answers) -> list[MembersState]:
-    return [
-        state
-        for state in _states(answers).values()
-        if state.granted and state.round == round_ and state.configuration == current
-    ]
-
-
-def _holds_quorum(current: Configuration, at_work: Sequence[MembersState]) -> bool:
-    names = [state.member for state in at_work]
-    return current.elects(names) and current.commits(names)
-
-
-def _join(
-    goal: Goal, current: Configuration, at_work: Sequence[MembersState]
-) -> Generator[Batch, Answers, None]:
-    """Begin the newcomer's log at the oldest WAL that is surely kept for it.
-
-    While it is a member without WAL, restart_lsn does not move."""
-    old = current.member_sets[0]
-    serving = [state for state in at_work if state.member in old]
-    if len(serving) < current.vote_quorum:
-        text = "too few of the old members know of the newcomer yet"
-        yield Batch(text=text, current=current)
-        return
-    donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
-    reached = min(donor.restart_lsn, donor.commit_lsn)
-    first_lsn = max(state.first_lsn for state in serving)
-    base_lsn = _oldest_kept(current, reached, donor.whole_lsn, first_lsn)
-    history = _below(donor.history, base_lsn)
-    join = JoinLog(goal.cluster, current, base_lsn, history)
-    answer = (yield Batch({goal.at: join})).get(goal.at)
-    if isinstance(answer, Reject):
-        raise Refused(f"safekeeper at {goal.address}: {answer.text}")
-
-
-def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first_lsn: Lsn) -> Lsn:
-    """Return the start of the segment before that of the last whole record below restart_lsn.
-
-    Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
-    the end of a record in it perhaps, would show of no primary that it wrote this log. An
-    unfinished record may lie around restart_lsn and be many segments long. Every next term starts
-    at its start, so a log that begins inside it can follow no leader (M3,
-    scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
-    newcomer gets all WAL. The base is not below first_lsn, where all old members have WAL. It is
-    not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
-    the disks have not.
-    """
-    segment_bytes, creation_lsn = current.segment_bytes, current.creation_lsn
-    known_lsn = whole_lsn or restart_lsn
-    latest_lsn = max(known_lsn.round_down(segment_bytes), creation_lsn)
-    record = Lsn(max(int(whole_lsn) - 1, creation_lsn)).round_down(segment_bytes)
-    return min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))
-
-
-def _below(history: History, lsn: Lsn) -> History:
-    """Return the history of the WAL below; a later entry may not be committed."""
-    return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
-
-
-def _filling(
-    current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
-) -> tuple[bool, int | None]:
-    """Return (newcomer has all that was committed a round ago, bytes that it lacks)."""
-    newcomer = next((s for s in at_work if s.member == current.joining), None)
-    if newcomer is None:
-        return False, None
-    committed = max(state.commit_lsn for state in at_work)
-    to_go = max(0, committed - newcomer.flush_lsn)
-    filled = newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= known_lsn
-    return filled, to_go

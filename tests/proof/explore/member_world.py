@@ -44,13 +44,8 @@ from walkeeper_common.wire.member_change import (
     PromiseMembers,
 )
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.replacing import (
-    Batch,
-    Goal,
-    Steps,
-    cancel_replacement,
-    replace_member,
-)
+from walkeeper_proposer.consensus.deciding import Batch, Steps
+from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_safekeeper.consensus.creation import state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined

@@ -88,7 +88,7 @@ REPLACEMENTS = (
         "the final members are proposed when a leader with the joint ones has committed",
         (
             Edit(
-                "_filling",
+                "newcomers.filling",
                 "newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= "
                 "known_lsn",
                 "True",
@@ -100,7 +100,7 @@ REPLACEMENTS = (
         "what-was-accepted-is-passed-over",
         "members change",
         "a later round takes over what an earlier one may have decided",
-        (Edit("_decide", "last.accepted or wanted", "wanted"),),
+        (Edit("deciding.decide", "last.accepted or wanted", "wanted"),),
         searched_by=(RIVALS,),
     ),
     Mutant(
@@ -114,7 +114,7 @@ REPLACEMENTS = (
         "decided-by-one",
         "members change",
         "only what a quorum has accepted is installed",
-        (Edit("_decide", "old.commits([state.member for state in accepted])", "True"),),
+        (Edit("deciding.decide", "old.commits([state.member for state in accepted])", "True"),),
         searched_by=(RIVALS,),
     ),
     Mutant(
@@ -150,7 +150,7 @@ REPLACEMENTS = (
         "members change",
         "a newcomer's history ends where its log begins",
         (
-            Edit("replacing._join", "_below(donor.history, base_lsn)", "donor.history"),
+            Edit("newcomers.begin_log", "_below(donor.history, base_lsn)", "donor.history"),
             Edit("joined", "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
         ),
         searched_by=(REPLACE,),
@@ -249,7 +249,7 @@ REPLACEMENTS = (
         "an ack quorum decides what follows: a vote quorum may be smaller, and two of them apart",
         (
             Edit(
-                "replacing._decide",
+                "deciding.decide",
                 "old.commits([state.member for state in accepted])",
                 "old.elects([state.member for state in accepted])",
             ),
@@ -302,7 +302,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "cancel_replacement",
-                "yield from _decide(cluster, current, wanted, places, states, draw)",
+                "yield from decide(cluster, current, wanted, places, states, draw)",
                 "wanted",
             ),
         ),
@@ -337,7 +337,7 @@ REPLACEMENTS = (
         "a round that is refused is followed by a pause, and not by a durable promise at once",
         (
             Edit(
-                "_decide",
+                "deciding.decide",
                 "yield Batch(text=_undecided(old, current, round_, answers), current=current)",
             ),
         ),

@@ -22,14 +22,8 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.replacing import (
-    Answers,
-    Batch,
-    Goal,
-    Steps,
-    cancel_replacement,
-    replace_member,
-)
+from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
+from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined

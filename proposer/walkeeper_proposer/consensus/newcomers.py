@@ -1,0 +1,120 @@
+"""A newcomer's way into a log, from its preparation until it is filled. Pure.
+
+    prepare    it makes its incarnation durable, under which it is to be a member
+    begin_log  its log begins where every member may have removed WAL; a leader fills it from a
+               donor, as it does for any laggard
+    filling    whether a leader of this configuration has committed, and how much WAL it lacks
+
+Spec: docs/protocol.md M3 and M4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.history import History
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.wire.member_change import JoinLog, MembersState
+from walkeeper_common.wire.messages import Reject
+from walkeeper_common.wire.requests import LogState, PrepareLog
+from walkeeper_proposer.consensus.deciding import Answers, Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """Safekeeper `number` at `address`, which is place `at` of the command, is to be a member."""
+
+    number: int
+    address: str
+    at: int
+
+    @property
+    def absence(self) -> str:
+        return f"safekeeper {self.number} at {self.address} does not answer"
+
+
+def prepare(
+    cluster: str, current: Configuration, newcomer: Newcomer
+) -> Generator[Batch, Answers, str | None]:
+    """Return the name under which it is to be a member, or None if it does not answer."""
+    answers = yield Batch({newcomer.at: PrepareLog(cluster, current.log_uuid)})
+    answer = answers.get(newcomer.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
+    if not isinstance(answer, LogState):
+        return None
+    return member_name(answer.acceptor_id, answer.incarnation)
+
+
+def begin_log(
+    cluster: str, current: Configuration, newcomer: Newcomer, at_work: Sequence[MembersState]
+) -> Generator[Batch, Answers, None]:
+    """Begin the newcomer's log at the oldest WAL that is surely kept for it.
+
+    While it is a member without WAL, restart_lsn does not move."""
+    old = current.member_sets[0]
+    serving = [state for state in at_work if state.member in old]
+    if len(serving) < current.vote_quorum:
+        text = "too few of the old members know of the newcomer yet"
+        yield Batch(text=text, current=current)
+        return
+    donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
+    reached = min(donor.restart_lsn, donor.commit_lsn)
+    first_lsn = max(state.first_lsn for state in serving)
+    base_lsn = _oldest_kept(current, reached, donor.whole_lsn, first_lsn)
+    history = _below(donor.history, base_lsn)
+    join = JoinLog(cluster, current, base_lsn, history)
+    answer = (yield Batch({newcomer.at: join})).get(newcomer.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
+
+
+def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first_lsn: Lsn) -> Lsn:
+    """Return the start of the segment before that of the last whole record below restart_lsn.
+
+    Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
+    the end of a record in it perhaps, would show of no primary that it wrote this log. An
+    unfinished record may lie around restart_lsn and be many segments long. Every next term starts
+    at its start, so a log that begins inside it can follow no leader (M3,
+    scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
+    newcomer gets all WAL. The base is not below first_lsn, where all old members have WAL. It is
+    not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
+    the disks have not.
+    """
+    segment_bytes, creation_lsn = current.segment_bytes, current.creation_lsn
+    known_lsn = whole_lsn or restart_lsn
+    latest_lsn = max(known_lsn.round_down(segment_bytes), creation_lsn)
+    record = Lsn(max(int(whole_lsn) - 1, creation_lsn)).round_down(segment_bytes)
+    return min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))
+
+
+def _below(history: History, lsn: Lsn) -> History:
+    """Return the history of the WAL below; a later entry may not be committed."""
+    return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
+
+
+def filling(
+    current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
+) -> tuple[bool, int | None]:
+    """Return (newcomer has all that was committed a round ago, bytes that it lacks)."""
+    newcomer = next((s for s in at_work if s.member == current.joining), None)
+    if newcomer is None:
+        return False, None
+    committed = max(state.commit_lsn for state in at_work)
+    to_go = max(0, committed - newcomer.flush_lsn)
+    filled = newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= known_lsn
+    return filled, to_go
+
+
+def what_it_waits_for(
+    current: Configuration, at_work: Sequence[MembersState], to_go: int | None
+) -> str:
+    if any(s.has_committed and s.member in current.everyone for s in at_work):
+        return "the newcomer is being filled" if to_go else "the newcomer has not attached yet"
+    return (
+        f"no proposer has committed with generation {current.generation} yet: start one, or run "
+        "`walkeeper settle` if there is no primary"
+    )
