@@ -185,3 +185,34 @@ def test_stop_lets_what_was_submitted_finish() -> None:
         assert await stage.finished() == [("one", "disk")]
 
     played(story)
+
+
+def test_a_worker_has_a_thread_only_while_there_are_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_thread, "IDLE_S", 0.05)
+
+    def has_thread() -> bool:
+        return any(thread.name == "quiet" for thread in threading.enumerate())
+
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("quiet", None)
+        assert not has_thread()
+        for name in ("one", "two"):
+            stage.submit(worker, name)
+            assert await stage.finished() == [(name, "quiet")]
+            await until(lambda: not has_thread())
+        for number in range(200):  # each about when the thread would end
+            stage.submit(worker, str(number))
+            await asyncio.sleep(0.05 if number % 10 == 0 else 0)
+        assert await stage.finished() == [(str(number), "quiet") for number in range(200)]
+
+    played(story)
+
+
+def test_a_stopped_worker_starts_no_thread() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("stopped", None)
+        worker.stop()
+        worker.submit(lambda: None, lambda result: None)
+        assert not any(thread.name == "stopped" for thread in threading.enumerate())
+
+    played(story)

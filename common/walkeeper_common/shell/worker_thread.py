@@ -12,6 +12,9 @@ loop itself, as soon as the loop has taken in what is there, while three things 
 * no other worker of this process does the same (`LoopShare`), or the two would wait for each other.
 
 A caller with one brief job after the other asks once (`at_once`) and keeps the pace of them.
+
+A worker without jobs has no thread: its thread ends after IDLE_S, and the next job starts another.
+So a safekeeper with hundreds of quiet logs has a few threads.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TypeVar
 
@@ -35,6 +38,7 @@ T = TypeVar("T")
 # A worker counts as busy for so long after it has asked for the loop. A worker with many brief jobs
 # asks each second, or at its log's next tick.
 SHARE_S = 3.0
+IDLE_S = 2.0
 
 
 class LoopShare:
@@ -55,21 +59,20 @@ class LoopShare:
 
 
 class WorkerThread:
-    """A thread that starts at once; `stop` lets the queued jobs finish."""
+    """One thread at most, while there are jobs; `stop` lets the queued jobs finish."""
 
     def __init__(
         self, name: str, on_defect: Callable[[BaseException], None], share: LoopShare | None = None
     ) -> None:
-        """Start the thread; without a `share` every job runs on it."""
-        self._loop = asyncio.get_running_loop()
+        """Without a `share` every job runs on the thread, which is called `name`."""
+        self._name, self._loop = name, asyncio.get_running_loop()
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._on_defect, self._share = on_defect, share
         self._on_thread = 0  # jobs that the thread has, or whose `done` has not been called yet
         self._on_loop: deque[tuple[Job, Done]] = deque()
         self._pace = Pace(monotonic)
-        # A daemon thread: a disk that never answers must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._starting = threading.Lock()  # guards the two below
+        self._has_thread = self._is_stopped = False
 
     def submit(self, job: Job, done: Done, *, brief: bool = False) -> None:
         """Run `job` after those before it; `done` gets what it returned or raised."""
@@ -97,7 +100,9 @@ class WorkerThread:
     def stop(self) -> None:
         while self._on_loop:
             self._hand_over(*self._on_loop.popleft())
-        self._jobs.put(None)
+        with self._starting:
+            self._is_stopped = True
+            self._jobs.put(None)
 
     def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
         is_alone = share.is_free_for(self, now_s)
@@ -127,10 +132,29 @@ class WorkerThread:
 
     def _hand_over(self, job: Job, done: Done) -> None:
         self._on_thread += 1
-        self._jobs.put((job, done))
+        with self._starting:
+            self._jobs.put((job, done))
+            if self._has_thread or self._is_stopped:
+                return
+            self._has_thread = True
+        # A daemon thread: a disk that never answers must not keep the process from ending.
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _next(self) -> tuple[Job, Done] | None:
+        """Return the next job, or None if the thread is to end."""
+        try:
+            return self._jobs.get(timeout=IDLE_S)
+        except Empty:
+            pass
+        with self._starting:
+            try:
+                return self._jobs.get_nowait()  # it came in between
+            except Empty:
+                self._has_thread = False
+                return None
 
     def _run(self) -> None:
-        while (entry := self._jobs.get()) is not None:
+        while (entry := self._next()) is not None:
             job, done = entry
             try:
                 result = job()
