@@ -64,7 +64,7 @@ class WorkerThread:
     def __init__(
         self, name: str, on_defect: Callable[[BaseException], None], share: LoopShare | None = None
     ) -> None:
-        """Without a `share` every job runs on the thread, which is called `name`."""
+        """Name the thread; run every job on it if there is no `share`."""
         self._name, self._loop = name, asyncio.get_running_loop()
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._on_defect, self._share = on_defect, share
