@@ -51,7 +51,7 @@ def folder_of(archive: Archive) -> Path:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_what_was_put_is_fetched_by_postgresqls_name(
+def test_a_file_that_was_put_is_fetched_by_postgresqls_name(
     archive: Archive, tmp_path: Path, packing: Packing
 ) -> None:
     target = tmp_path / "RECOVERYXLOG"
@@ -66,7 +66,7 @@ def test_what_was_put_is_fetched_by_postgresqls_name(
     assert not archive.fetch("000000010000000000000003.00000028.backup", str(target))
 
 
-def test_what_is_read_back_is_not_held(archive: Archive) -> None:
+def test_segments_read_back_are_not_held_in_memory(archive: Archive) -> None:
     """A safekeeper puts several at once, and may have 128 MB."""
     wal = Random(1).randbytes(16 * MB)
     archive.put(segment_file(1, Lsn(0), 16 * MB), bytes(16 * MB))  # imports, buffers
@@ -170,7 +170,7 @@ def test_a_lost_object_is_damage_and_not_absence(archive: Archive, tmp_path: Pat
         archive.fetch(SEGMENT.name, str(tmp_path / "target"))
 
 
-def test_absence_is_told_only_by_a_store_that_has_this_archive(tmp_path: Path) -> None:
+def test_only_a_store_with_this_archive_reports_absence(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     url = f"{tmp_path}/archive"
     target = str(tmp_path / "target")
@@ -188,7 +188,7 @@ def test_absence_is_told_only_by_a_store_that_has_this_archive(tmp_path: Path) -
         open_archive(url, "main", SYSTEM_ID).fetch(SEGMENT.name, target)
 
 
-def test_several_systems_under_one_name_are_told_apart_by_their_number(archive: Archive) -> None:
+def test_the_number_separates_several_systems_under_one_name(archive: Archive) -> None:
     archive.put(SEGMENT, WAL)
     other = Archive(archive.store, "main", 5)
     other.put(SEGMENT, bytes(MB))

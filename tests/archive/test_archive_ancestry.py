@@ -74,7 +74,7 @@ def test_an_archive_tells_two_branches_apart(archive: Archive, records: int) -> 
     assert isinstance(judged(archive, log, bare), SameBranch)
 
 
-def test_what_is_not_archived_cannot_be_known(archive: Archive) -> None:
+def test_a_branch_that_is_not_archived_cannot_be_known(archive: Archive) -> None:
     log = trunk()
     fork_lsn = log.end
     log.promote(2).write(9000)

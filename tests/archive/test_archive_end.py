@@ -64,7 +64,7 @@ FOUND = [(1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (2, 7), (3, 7), (3, 8), (3, 9)]
 BEYOND = [(1, 6), (1, 7), (1, 9), (2, 4), (2, 3), (2, 8), (2, 9), (3, 3), (3, 6), (3, 10), (4, 9)]
 
 
-def test_a_timeline_ends_behind_its_last_part_and_is_not_there_before_it_starts(
+def test_a_timeline_ends_after_its_last_part_and_is_not_there_before_it_starts(
     archive: Archive,
 ) -> None:
     """PostgreSQL tries a segment on each timeline, the newest first."""
@@ -103,7 +103,7 @@ def test_a_tail_that_a_later_segment_follows_is_no_end(archive: Archive, server:
     assert not (server / "pg_wal" / "x").exists()
 
 
-def test_what_is_in_pg_wal_is_not_missed_and_a_standby_is_told_to_stream_it(
+def test_a_segment_in_pg_wal_is_not_missing_and_a_standby_gets_the_advice_to_stream_it(
     archive: Archive, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove(archive, segment(1, 4))

@@ -74,7 +74,7 @@ READER = {"application_name": "s1", "sent_lsn": "0/500000", "flush_lsn": "0/4000
         ({"archived_lsn": None}, Lsn(9 * MB), "has WAL up to"),
     ],
 )
-def test_what_slots_readers_and_members_need_is_kept(
+def test_wal_that_slots_readers_and_members_need_is_kept(
     wanting: dict[str, Any], lsn: Lsn, by: str
 ) -> None:
     found, given = kept(line(1), line(2, **wanting), line(3))
@@ -91,7 +91,7 @@ def test_what_slots_readers_and_members_need_is_kept(
         ),
     ],
 )
-def test_a_member_that_was_not_heard_is_an_error_and_no_guess(
+def test_a_member_without_an_answer_is_an_error_and_no_guess(
     lines: list[dict[str, Any]], text: str
 ) -> None:
     with pytest.raises(Refused, match=text.replace("(", r"\(")):
@@ -103,7 +103,7 @@ def test_the_archive_of_another_system_is_not_pruned_by_these_safekeepers() -> N
         needs(document(line(1), line(2), line(3)), 5)
 
 
-def test_what_consumers_of_a_logical_log_need_is_a_position() -> None:
+def test_consumers_of_a_logical_log_need_a_position() -> None:
     """Its slots' own LSNs are of another kind."""
     logical = {"kind": "logical", "slots": [{**SLOT, "restart_lsn": "0/100"}], "standbys": [READER]}
     lines = [line(n, **logical, needed_lsn=f"0/{n + 3}00000") for n in (1, 2, 3)]

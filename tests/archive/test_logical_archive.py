@@ -51,7 +51,7 @@ def restored(archive: Archive, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", [WHOLE, TAIL, BEYOND])
-def test_a_recovery_is_refused_and_never_told_that_the_wal_ends(
+def test_a_recovery_is_refused_and_never_learns_that_the_wal_ends(
     archive: Archive, server: Path, name: str
 ) -> None:
     """`absent` of what lies beyond it would end the recovery as well."""

@@ -192,7 +192,7 @@ def test_a_segment_whose_last_record_is_not_whole_is_not_archived(archive: Archi
     assert segments(archive) == ["000000010000000000000001", "000000010000000000000002"]
 
 
-def test_a_directory_that_is_away_for_long_is_told_of_once(
+def test_a_directory_that_is_away_for_long_is_reported_once(
     archive: Archive, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "archive").rmdir()

@@ -89,7 +89,7 @@ def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
 
 
 @pytest.mark.parametrize("first", [4, 5])
-def test_what_an_older_log_has_archived_is_not_missing_in_a_log_that_was_made_anew(
+def test_segments_of_an_older_log_are_not_missing_in_a_log_that_was_made_anew(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     monkeypatch.setattr(offload, "SURVEY_TICKS", 2)

@@ -130,7 +130,7 @@ def test_an_offloader_that_falls_behind_is_helped() -> None:
     assert plan.is_offloading
 
 
-def test_one_that_took_over_gives_way_when_it_meets_another() -> None:
+def test_an_offloader_that_took_over_yields_when_it_meets_another() -> None:
     plan = plan_of(rank=1)
     plan.step(Grown(at(LAG_SEGMENTS)))
     plan.step(Looked(NOBODY))
@@ -176,7 +176,7 @@ def test_failures_are_tried_again_with_growing_pauses_and_shown_until_it_works()
     assert plan.problem is None
 
 
-def test_a_segment_that_always_fails_holds_up_a_bounded_number_behind_it() -> None:
+def test_a_segment_that_always_fails_holds_up_a_bounded_number_after_it() -> None:
     plan = plan_of()
     effects = plan.step(Grown(at(1000)))
     put: set[Lsn] = set()
@@ -279,7 +279,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_gap_is_counted_and_all_is_archived_whoever_dies_and_whatever_fails(seed: int) -> None:
+def test_no_gap_is_counted_and_all_is_archived_after_any_death_and_failure(seed: int) -> None:
     world = World(Random(seed))
     random, segments = world.random, 0
     failures = random.choice((0.0, 0.1, 0.5))
@@ -319,7 +319,7 @@ def test_readers_below_this_disk_hold_nothing_when_there_is_an_archive() -> None
     assert wanted_lsn([low], first_lsn=here, has_archive=True) is None
 
 
-def test_the_size_to_keep_gives_way_below_the_limit() -> None:
+def test_the_size_to_keep_falls_to_zero_near_the_limit() -> None:
     assert kept_bytes(1000, used_bytes=10**9, size_max=None) == 1000
     assert kept_bytes(1000, used_bytes=799, size_max=1000) == 1000
     assert kept_bytes(1000, used_bytes=800, size_max=1000) == 0

@@ -68,7 +68,7 @@ def content(store: ObjectStore, path: str) -> bytes | None:
     return None if found is None else bytes(found)
 
 
-def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
+def test_an_object_that_was_put_is_there_and_no_other(store: ObjectStore) -> None:
     assert store.get("a/b") is None
     assert store.put_new("a/b", b"wal")
     assert content(store, "a/b") == b"wal"
@@ -76,13 +76,13 @@ def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
     assert store.get("a") is None
 
 
-def test_nothing_is_ever_replaced(store: ObjectStore) -> None:
+def test_no_object_is_ever_replaced(store: ObjectStore) -> None:
     assert store.put_new("a/b", b"first")
     assert not store.put_new("a/b", b"second")
     assert content(store, "a/b") == b"first"
 
 
-def test_listing_is_in_order_starts_where_it_is_told_and_knows_sizes(store: ObjectStore) -> None:
+def test_listing_is_in_order_starts_at_a_given_path_and_knows_sizes(store: ObjectStore) -> None:
     paths = ["m/1/a", "m/1/a.x", "m/1/aa/b", "m/1/ab", "m/10/a", "m/2/z", "n/1/a"]
     for path in reversed(paths):
         store.put_new(path, path.encode() * 3) or pytest.fail(path)
@@ -180,7 +180,7 @@ class Killed(BaseException):
     """The process is gone, in the middle of a put."""
 
 
-def test_whoever_is_killed_while_he_puts_leaves_the_whole_or_nothing_and_the_next_makes_it_last(
+def test_a_killed_put_leaves_the_whole_or_nothing_and_the_next_makes_it_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every system call that changes something. A power cut takes each name whose folder was

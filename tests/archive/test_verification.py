@@ -147,7 +147,7 @@ def test_a_parent_that_ends_before_the_fork_is_a_gap(made: Made) -> None:
     ]
 
 
-def test_a_tail_behind_a_missing_segment_is_a_gap(made: Made) -> None:
+def test_a_tail_after_a_missing_segment_is_a_gap(made: Made) -> None:
     made.remove(segment(11, timeline=2))
     assert made.problems() == ["segment 00000002000000000000000B is missing (0/B00000 to 0/C00000)"]
 
@@ -163,7 +163,7 @@ def test_a_timeline_that_has_a_tail_alone_must_begin_at_its_fork(made: Made) -> 
     ]
 
 
-def test_a_gap_is_found_behind_a_timeline_that_ended_where_it_began(made: Made) -> None:
+def test_a_gap_is_found_after_a_timeline_that_ended_where_it_began(made: Made) -> None:
     """Timeline 3 is left in the segment in which it began; 4 goes on, and 2 must be there."""
     forks = b"1\t0/780000\tno\n\n2\t0/C80000\tno\n\n"
     made.archive.put(history_file(3), forks)
@@ -178,7 +178,7 @@ def test_a_gap_is_found_behind_a_timeline_that_ended_where_it_began(made: Made) 
     ]
 
 
-def test_what_was_pruned_at_the_front_is_no_gap(made: Made) -> None:
+def test_wal_pruned_at_the_front_is_no_gap(made: Made) -> None:
     for number in range(3, 10):
         made.remove(segment(number))
     made.remove(segment(7, timeline=2))
@@ -407,7 +407,7 @@ def test_a_folder_without_a_base_backup_among_others_is_named(
     assert f"nothing is kept for it: {tmp_path}/half-copied" in capsys.readouterr().err
 
 
-def test_what_cannot_be_kept_is_a_usage_error(
+def test_an_invalid_value_of_keep_is_a_usage_error(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "backup_manifest").write_text("{}")

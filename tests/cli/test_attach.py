@@ -297,7 +297,7 @@ def test_attach_warns_of_settings_that_undo_it(
 
 
 @pytest.mark.postgres
-def test_a_plain_role_is_told_every_grant_it_lacks_and_then_works(
+def test_a_plain_role_learns_every_grant_it_lacks_and_then_works(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
     server.sql("CREATE ROLE operator LOGIN REPLICATION", "SELECT pg_reload_conf()")

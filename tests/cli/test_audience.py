@@ -58,7 +58,7 @@ def run(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[in
         ("closed", f"{CLOSED}\n"),
     ],
 )
-def test_detach_does_all_that_it_was_told(
+def test_detach_does_all_its_work_without_a_reader(
     server: PostgresServer, walkeeper: Walkeeper, kind: str, said: str
 ) -> None:
     with proposer(server), unread(kind) as output:
@@ -107,14 +107,14 @@ main()
     ],
     ids=["version", "help", "status", "rows", "Parquet"],
 )
-def test_an_answer_that_nobody_can_hear_is_a_failure(words: tuple[str, ...]) -> None:
+def test_an_answer_without_a_stdout_is_a_failure(words: tuple[str, ...]) -> None:
     """Some programs start others without a stdout."""
     command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (1, f"{CLOSED}\n")
 
 
-def test_what_a_locale_lacks_is_shown_as_an_escape_and_foreign_bytes_as_they_are() -> None:
+def test_characters_that_a_locale_lacks_are_escapes_and_foreign_bytes_stay_as_they_are() -> None:
     say = "import os; from walkeeper_common.shell.command_output import prepare_stdout as p; p(); "
     say += "print(os.fsdecode(b'D\\xf6rf'), '\\u2603')"
     shown = {"utf-8": b"D\xf6rf \xe2\x98\x83\n", "iso8859-1": b"D\\udcf6rf \\u2603\n"}

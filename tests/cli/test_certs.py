@@ -39,7 +39,7 @@ def test_three_commands_make_a_safekeepers_file(
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".new")]
 
 
-def test_nothing_that_exists_is_replaced_by_a_new_owner(
+def test_a_new_owner_replaces_no_file_that_exists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ("--dir", str(tmp_path / "ca"))

@@ -220,7 +220,7 @@ def test_a_misspelt_key_in_the_file_is_an_error(
         ("WALKEEPER_LISTEN_PORT", None),  # Kubernetes makes such
     ],
 )
-def test_a_misspelt_variable_is_told_of(
+def test_a_misspelt_variable_is_reported(
     variable: str,
     meant: str | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -265,7 +265,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", ":1", "h:", "h:0", "h:65536", "h:-1", "::1:5", "h:x"])
-def test_what_is_no_address(text: str) -> None:
+def test_a_text_that_is_no_address_is_a_bad_parameter(text: str) -> None:
     with pytest.raises(click.BadParameter):
         HostPort().convert(text, None, None)
 
@@ -289,18 +289,18 @@ def test_a_host_that_nobody_can_look_up_is_no_address(host: str) -> None:
         ("127.example.com", False),
     ],
 )
-def test_which_hosts_are_loopback(host: str, expected: bool) -> None:
+def test_loopback_hosts_are_known_as_such(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
 @pytest.mark.parametrize("text", ["1XB", "-1", "1.5GB", "GB", "", "9999999TB", "9" * 5000])
-def test_what_is_no_size(text: str) -> None:
+def test_a_text_that_is_no_size_is_a_bad_parameter(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Size().convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["-1s", "1 year", "", "1e9", "9" * 300, "3651d"])
-def test_what_is_no_duration(text: str) -> None:
+def test_a_text_that_is_no_duration_is_a_bad_parameter(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
 
@@ -329,7 +329,7 @@ def test_every_option_has_an_environment_variable() -> None:
             assert parameter.envvar == expected, f"{name} {parameter.opts}"
 
 
-def test_what_is_wrong_is_said_before_anything_is_fenced_or_made(
+def test_errors_are_reported_before_a_log_is_fenced_or_made(
     complaint: Complaint,
 ) -> None:
     said = complaint("settle", "--safekeepers", THREE, "--seal", "--replayed-by", "hots=standby")
@@ -414,7 +414,7 @@ def test_an_address_is_shown_as_options_take_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", "10.0.0.1:x", ":-1", ""])
-def test_what_a_safekeeper_was_told_as_an_address_may_be_none(text: str) -> None:
+def test_a_text_that_is_no_address_of_a_safekeeper_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is no address"):
         parse_address(text)
 

@@ -28,7 +28,7 @@ def slots(server: PostgresServer) -> list[str]:
     return sorted(name for (name,) in server.rows("SELECT slot_name FROM pg_replication_slots"))
 
 
-def test_who_is_named_is_taken_out_and_the_other_logs_durability_stays(
+def test_the_named_standby_is_taken_out_and_the_other_logs_durability_stays(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
     with proposer(server), proposer(server, "walkeeper_changes"):
@@ -132,7 +132,7 @@ def test_names_of_others_and_the_way_of_counting_stay(
     assert done.code == 0 and setting(server) == "FIRST 1 (standby1)", done
 
 
-def test_any_standby_is_nobody_who_can_be_told_from_the_named_one(
+def test_any_standby_may_be_the_named_one_so_it_cannot_be_taken_out(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
     both = "FIRST 2 (walkeeper, walkeeper_changes, *)"

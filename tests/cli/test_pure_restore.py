@@ -108,7 +108,7 @@ def test_a_wiped_member_does_not_count() -> None:
     assert isinstance(judge(6, greeting(1, 5 * MB, 5 * MB), wiped), Unknown)
 
 
-def test_nothing_is_the_end_below_what_may_have_been_acknowledged() -> None:
+def test_the_end_is_never_below_wal_that_may_have_been_acknowledged() -> None:
     ahead, behind = greeting(1, 5 * MB + 100, 5 * MB), greeting(2, 5 * MB, 5 * MB)
     verdict = judge(5, ahead, behind)
     assert isinstance(verdict, Unknown) and "walkeeper settle" in verdict.text
@@ -128,7 +128,7 @@ def test_without_an_ack_quorum_nobody_is_sent_to_settle_before_it_is_up() -> Non
     assert "start safekeeper 2 with its disk" in verdict.text
 
 
-def test_what_a_deposed_term_left_behind_was_never_acknowledged() -> None:
+def test_wal_that_a_deposed_term_left_was_never_acknowledged() -> None:
     old = greeting(1, 5 * MB + 900, 5 * MB)
     later = (CREATED, entry(1, 3 * MB), entry(2, 5 * MB + 10))
     new = greeting(2, 5 * MB + 20, 5 * MB + 20, later)

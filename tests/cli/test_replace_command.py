@@ -20,7 +20,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject, RejectCode
 
 
-def test_who_gives_no_answer_is_named_with_the_reason() -> None:
+def test_a_safekeeper_without_an_answer_is_named_with_the_reason() -> None:
     """One has a newer version perhaps, and one is down."""
 
     async def garbage(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

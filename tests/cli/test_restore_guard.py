@@ -61,7 +61,7 @@ def restore(
         ("restore", "--safekeepers", NOBODY, "--wait", "0", SEGMENT, "/no/such/directory/x"),
     ],
 )
-def test_whatever_goes_wrong_is_126(
+def test_every_failure_exits_with_126(
     installation: Installation, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     done = restore(installation, tmp_path, *arguments)
@@ -230,7 +230,7 @@ def test_a_signal_ends_it_as_that_signal(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_standby_asks_for_ever_and_another_server_for_as_long_as_it_is_told(
+def test_a_standby_asks_for_ever_and_another_server_for_its_wait(
     installation: Installation, tmp_path: Path
 ) -> None:
     """And a broken installation is tried again by a standby: an upgrade may be under way."""

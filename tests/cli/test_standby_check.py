@@ -99,7 +99,7 @@ def test_another_branch_is_refused_and_not_remembered(
     assert proof.is_owed("key")
 
 
-def test_what_stays_unknown_ends_after_the_wait(
+def test_an_unknown_verdict_ends_after_the_wait(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Refused, match=r"gave up after 0 s: it cannot be known.*no quorum"):

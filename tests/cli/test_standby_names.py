@@ -78,7 +78,7 @@ def test_a_standby_is_required_if_no_other_can_stand_in(value: str, is_required:
     assert requires(value, "walkeeper") is is_required
 
 
-def test_who_is_required_is_what_trying_every_set_of_standbys_says() -> None:
+def test_required_standbys_are_those_of_a_trial_of_every_set() -> None:
     for size in (1, 2, 3):
         for listed in product(("w", "a", "b", "*"), repeat=size):
             for method, wanted in product(("FIRST", "ANY"), range(1, size + 2)):
@@ -118,7 +118,7 @@ def test_a_setting_without_one_keeps_the_others(value: str, left: str) -> None:
     assert without(value, "walkeeper") == left
 
 
-def test_who_is_required_beside_one_that_is_taken_out_stays_required() -> None:
+def test_a_required_standby_stays_required_when_another_is_taken_out() -> None:
     for size in (2, 3, 4):
         for listed in product("wabc", repeat=size):
             for method, wanted in product(("FIRST", "ANY"), range(1, size + 2)):

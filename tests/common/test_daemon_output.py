@@ -181,7 +181,7 @@ def test_closed_standard_streams_end_no_daemon_and_are_no_file_of_it(
         assert process.wait(LIMIT_S) == 0
 
 
-def test_what_is_tried_again_each_second_is_said_once_a_minute() -> None:
+def test_a_repeated_message_is_logged_once_a_minute() -> None:
     repetitions, heard = Repetitions(), []
     for second in range(150):
         for line in ("following 12", "no WAL taken"):

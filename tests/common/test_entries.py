@@ -56,7 +56,7 @@ def entries_of(frames: list[Frame]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_written_is_read_from_the_start_and_from_every_segment(seed: int) -> None:
+def test_written_entries_are_read_from_the_start_and_from_every_segment(seed: int) -> None:
     made = Made(seed, 40, SIZES)
     assert entries_of(made.log.frames(START, SEGMENT)) == [e[3] for e in made.ends]
     for segment in range(START, made.log.end, SEGMENT):
@@ -123,7 +123,7 @@ def test_damage_below_what_was_durable_is_corruption() -> None:
         record_end_before(made.log, first_lsn=START, flush_lsn=made.log.end, segment_bytes=SEGMENT)
 
 
-def test_zeros_behind_the_log_end_a_scan() -> None:
+def test_zeros_after_the_log_end_a_scan() -> None:
     made = Made(6, 5, (100,))
     end, limit = made.log.end, made.log.end + 3000
     made.log.data += bytes(3000)
@@ -171,7 +171,7 @@ def test_an_abandoned_entry_is_whole_and_void() -> None:
     assert (last.kind, last.is_last, last.end_lsn) == (EntryKind.ABANDONED, True, 5)
 
 
-def test_a_header_says_what_goes_on_behind_it() -> None:
+def test_a_header_describes_the_entry_that_goes_on_after_it() -> None:
     made = Made(8, 4, (3 * SEGMENT,))
     for segment in range(START, made.log.end, SEGMENT):
         position = Lsn(segment)

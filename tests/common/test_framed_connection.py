@@ -97,7 +97,7 @@ def test_a_slow_reader_gets_every_byte_in_order(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None:
+def test_messages_arrive_once_and_in_order_for_every_taker(seed: int) -> None:
     """However they are cut; a small message behind frames that were taken waits for nothing."""
     random = Random(seed)
     sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000)
@@ -122,7 +122,7 @@ def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None
     assert owner.heard == sent and 5 < owner.took < len(sent)
 
 
-def test_what_a_socket_takes_is_sent_before_the_loop_goes_on() -> None:
+def test_bytes_that_a_socket_takes_are_sent_before_the_loop_goes_on() -> None:
     async def story() -> bytes:
         async with connected() as (connection, peer):
             connection.write([b"head", b"payload"], 11)
@@ -139,7 +139,7 @@ class Told(Silent):
         self.reasons.append(reason)
 
 
-def test_who_does_not_read_what_it_is_sent_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_connection, "UNSENT_BYTES_MAX", 300_000)
     owner = Told()
 

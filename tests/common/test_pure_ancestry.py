@@ -184,20 +184,20 @@ def test_a_checkpoint_tells_where_nothing_else_is_kept() -> None:
     assert isinstance(verdict, Unknown) and verdict.out_of_reach
 
 
-def test_a_standby_behind_the_log_is_on_its_branch() -> None:
+def test_a_standby_that_lags_the_log_is_on_its_branch() -> None:
     log = trunk()
     server = log.fork()
     log.write(2000).commit(b"later")
     assert judged(server, log) == SameBranch(server.end)
 
 
-def test_wal_behind_the_end_of_the_log_is_counted_and_no_branch() -> None:
+def test_wal_after_the_end_of_the_log_is_counted_and_no_branch() -> None:
     log = trunk()
     server = log.fork().write(5)
     assert judged(server, log) == SameBranch(log.end, server.end - log.end)
 
 
-def test_nobody_waits_for_wal_that_is_not_known_to_be_committed() -> None:
+def test_no_server_waits_for_wal_that_is_not_known_to_be_committed() -> None:
     """After a power failure of all, the proposer that will tell may need this very server."""
     log = trunk().promote(1).write(3)
     commit_lsn = log.end
@@ -208,7 +208,7 @@ def test_nobody_waits_for_wal_that_is_not_known_to_be_committed() -> None:
     assert isinstance(judged(server, log, kept=kept), AnotherBranch)
 
 
-def test_wal_behind_the_end_of_the_log_hides_no_difference_below_it() -> None:
+def test_wal_after_the_end_of_the_log_hides_no_difference_below_it() -> None:
     old = trunk()
     log, server = old.fork().commit(b"acknowledged"), old.fork().commit(b"never was.").write(99)
     assert isinstance(judged(server, log), AnotherBranch)
@@ -254,7 +254,7 @@ def test_pg_rewind_is_not_named_for_two_branches_below_a_fork() -> None:
     assert "the same number 2" in verdict.text
 
 
-def test_promotions_at_different_places_are_told_apart_by_their_histories() -> None:
+def test_their_histories_separate_promotions_at_different_places() -> None:
     old = trunk()
     server = old.fork().promote(1).write(30)
     log = old.fork().commit(b"acknowledged").promote(1).write(30)
@@ -347,7 +347,7 @@ def test_the_page_at_min_recovery_point_is_compared() -> None:
     assert isinstance(verdict, AnotherBranch) and verdict.lsn == mark_lsn - 8, verdict
 
 
-def test_a_server_whose_wal_begins_behind_the_logs_end_cannot_be_known_yet() -> None:
+def test_a_server_whose_wal_begins_after_the_logs_end_cannot_be_known_yet() -> None:
     """A base backup of the other branch, which is longer: nothing is common until the log grows."""
     server, log = two_promotions(900, 3)
     first_lsn = server.end.round_down(SEGMENT_BYTES)
@@ -372,7 +372,7 @@ def test_zeros_of_a_segment_that_was_restored_while_it_was_shorter_are_no_branch
         assert isinstance(judged(server, log, facts=facts), SameBranch)
 
 
-def test_what_the_log_does_not_keep_any_more_is_out_of_reach() -> None:
+def test_wal_that_the_log_does_not_keep_any_more_is_out_of_reach() -> None:
     server = trunk()
     log = server.fork().write(3000).commit(b"later")
     verdict = judged(server, log, kept=log.log(first_lsn=log.end.round_down(SEGMENT_BYTES)))
@@ -393,7 +393,7 @@ def test_another_cluster_is_refused_first() -> None:
     assert isinstance(verdict, AnotherBranch) and "another PostgreSQL cluster" in verdict.text
 
 
-def test_a_backup_without_wal_behind_the_logs_end_cannot_be_known_yet() -> None:
+def test_a_backup_without_wal_after_the_logs_end_cannot_be_known_yet() -> None:
     log = trunk()
     server = log.fork().write_checkpoint()
     verdict = judged(server, log, facts=server.server(end_lsn=None))

@@ -147,7 +147,7 @@ def test_a_folded_history_says_the_rest_as_before() -> None:
         assert h.divergence(short, whole, Lsn(end)) == h.divergence(whole, short, Lsn(end)) == end
 
 
-def test_entries_of_one_ballot_on_two_timelines_are_told_apart() -> None:
+def test_entries_of_one_ballot_on_two_timelines_are_separate() -> None:
     """A promotion: ballot 1 goes on at 5 on timeline 2. A log without that diverges at 5."""
     one = Ballot(1, b"p" * 16)
     before = (entry(NO_BALLOT, 0), entry(one, 2))
@@ -165,7 +165,7 @@ def is_sorted(column: list[Ordered]) -> bool:
     return column == sorted(column)
 
 
-def test_what_is_well_formed() -> None:
+def test_a_well_formed_history_is_sorted_from_the_creation_on() -> None:
     """Twin: each of the three columns is sorted, and the first entry is that of the creation."""
     ballots = (NO_BALLOT, Ballot(1, b"a" * 16), Ballot(1, b"b" * 16))
     rows = list(product(ballots, (0, 1), (1, 2)))

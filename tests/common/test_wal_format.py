@@ -279,7 +279,7 @@ def test_a_switch_record_with_data_is_corruption_from_wherever_it_is_met() -> No
     assert scan_end(wal, wal.start_lsn) == end
 
 
-def test_what_follows_a_switch_is_not_looked_at() -> None:
+def test_bytes_after_a_switch_are_not_looked_at() -> None:
     """PostgreSQL skips it unseen. It writes zeros; if it dies while it does, older pages stay there
     in a recycled segment, and commits behind them are acknowledged."""
     for seed in range(24):

@@ -162,7 +162,7 @@ def test_two_busy_workers_do_not_wait_for_each_other() -> None:
     assert share.is_free_for("a", now + 2 * SHARE_S), "b has had nothing to do for a while"
 
 
-def test_what_a_job_raises_on_the_loop_is_told_as_from_the_thread() -> None:
+def test_an_error_of_a_job_on_the_loop_is_reported_as_from_the_thread() -> None:
     async def story(stage: Stage) -> None:
         worker = stage.worker("disk", LoopShare())
         error = StorageError("no such disk")

@@ -134,7 +134,7 @@ def test_what_an_older_leader_committed_is_no_proof_for_newer_members() -> None:
     assert not state_in(acceptor.step(query)).has_committed
 
 
-def test_a_member_that_was_replaced_is_told_by_whom() -> None:
+def test_a_replaced_member_learns_its_successor() -> None:
     acceptor = acceptor_of(3)
     acceptor.step(Received(2, InstallMembers("main", NEW)))
     (answer,) = acceptor.step(Received(1, VoteRequest(3, C, LOG_UUID, acceptor.member)))
@@ -143,7 +143,7 @@ def test_a_member_that_was_replaced_is_told_by_whom() -> None:
     assert f"was replaced by {NEWCOMER} (generation 3)" in answer.message.text
 
 
-def test_a_newcomer_that_was_given_up_is_told_so() -> None:
+def test_a_newcomer_that_was_given_up_learns_so() -> None:
     """It holds WAL and is in no history; the directory goes only when the members are well."""
     text = replaced_text(NEWCOMER, cancelled(BOTH), (CREATION,))
     assert text is not None

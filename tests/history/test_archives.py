@@ -318,7 +318,7 @@ def test_an_endpoint_without_tls_is_read_as_safekeepers_write_to_it(
         assert files.list_files() == [(FIRST, 1)] and files.read(FIRST).tobytes() == b"x"
 
 
-def test_what_an_object_store_says_is_an_error_of_the_archive(tmp_path: Path) -> None:
+def test_an_object_stores_error_is_an_error_of_the_archive(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="nosuchstore"):
         open_files("nosuchstore://bucket/wal")
     with pytest.raises(HistoryError, match="no WAL segments"):

@@ -77,7 +77,7 @@ KINDS = ("flip", "zero", "noise", "cut", "shift", "other", "page", "missing")
     seed=st.integers(0, 1 << 32),
     harms=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), min_size=1, max_size=3),
 )
-def test_what_is_given_of_damaged_wal_is_what_was_written(
+def test_records_read_from_damaged_wal_are_those_that_were_written(
     tmp_path: Path, seed: int, harms: list[tuple[str, int]]
 ) -> None:
     random = Random(seed)

@@ -45,7 +45,7 @@ def path_of(server: PostgresServer, name: str) -> str:
     ))  # fmt: skip
 
 
-def test_each_kind_is_told_from_the_others(
+def test_each_kind_of_event_is_found_alone(
     server: PostgresServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("dropped", "truncated", "clustered", "reindexed", "deleted", "kept", "twice")
@@ -169,7 +169,7 @@ def test_a_transaction_is_found_by_its_xid(
     assert documents[0]["start_lsn"] < documents[0]["end_record_lsn"]
 
 
-def test_what_is_to_be_found_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_find_needs_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history", "find", "--path", "/nowhere"]) == 2
     assert run(["history", "find", "drop", "--xid", "5", "--path", "/nowhere"]) == 2
     assert "name the event" in capsys.readouterr().err

@@ -243,7 +243,7 @@ def test_an_index_spares_the_search_for_a_time_the_segments_that_do_not_reach_it
     assert spared == 1 < len(read)
 
 
-def test_a_time_after_the_last_commit_is_said_to_be_missing(
+def test_a_time_after_the_last_commit_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     maker, _ = commits(1, 20)

@@ -120,7 +120,7 @@ def test_a_served_log_gives_the_records_of_its_files(tmp_path: Path) -> None:
     assert found == expected and len(found) > 100 and not problems
 
 
-def test_nothing_is_read_beyond_what_is_committed(tmp_path: Path) -> None:
+def test_no_record_beyond_commit_lsn_is_read(tmp_path: Path) -> None:
     maker = made()
     everything, _ = rows(open_files(str(lay(tmp_path, files_of(maker)))))
     for commit in (2 * MB + MB // 2 + 13, 2 * MB, 2 * MB + 8, 3 * MB - 8):
@@ -240,7 +240,7 @@ def test_one_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("url", ["walkeeper://", "walkeeper://h", "walkeeper://h:1,/main"])
-def test_what_a_url_must_look_like_is_said(url: str) -> None:
+def test_an_invalid_url_gets_the_right_form_in_the_error(url: str) -> None:
     with pytest.raises(HistoryError, match="not walkeeper://HOST:PORT"):
         open_files(url)
 

@@ -111,7 +111,7 @@ def test_a_tail_in_an_object_store_may_go_as_well(
     assert int(stats.counts.sum()) == count and not problems
 
 
-def test_what_is_gone_for_good_is_named_once(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_for_good_is_named_once(tmp_path: Path) -> None:
     """A segment, or a tail that nothing follows: pruned, or another archive by now."""
     maker = made_stream()
     name, data = tail(maker, int(maker.end_lsn))

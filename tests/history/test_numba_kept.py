@@ -56,11 +56,11 @@ def test_a_user_who_can_keep_nothing_compiles_each_time(tmp_path: Path) -> None:
         assert "in each run: it cannot be kept" in said(tmp_path, homeless=True)
 
 
-def test_who_waits_for_the_compiler_is_told_once_why(tmp_path: Path) -> None:
+def test_a_wait_for_the_compiler_is_explained_once(tmp_path: Path) -> None:
     text = said(tmp_path, homeless=False)
     assert text.count("compiling") == 1 and str(tmp_path / "kept") in text, text
     assert said(tmp_path, homeless=False) == "", "it was kept"
 
 
-def test_nobody_waits_where_there_is_no_terminal(tmp_path: Path) -> None:
+def test_no_message_appears_without_a_terminal(tmp_path: Path) -> None:
     assert said(tmp_path, homeless=False, terminal=False) == ""

@@ -279,7 +279,7 @@ def test_tables_are_written_by_executors(
     [signal.SIGINT, signal.SIGTERM],
     ids=lambda n: n.name,
 )
-def test_who_interrupts_while_java_starts_leaves_no_java(
+def test_an_interrupt_while_java_starts_leaves_no_java(
     archive: Path, number: signal.Signals
 ) -> None:
     """It stayed, with the command's stderr: a reader of that pipe waited for ever."""

@@ -114,7 +114,7 @@ def test_points_and_relations_add_up_to_all_of_the_wal(server: PostgresServer) -
     assert 100 < data.outcomes["commit"] <= ended
 
 
-def test_the_real_spacing_is_reckoned_as_it_was(server: PostgresServer) -> None:
+def test_the_real_spacing_is_computed_as_it_was(server: PostgresServer) -> None:
     data = gathered(server.data / "pg_wal")
     log = data.log()
     log = log[log[:, 1] > 0]

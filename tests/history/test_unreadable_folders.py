@@ -51,7 +51,7 @@ def test_a_folder_that_goes_meanwhile_is_no_error(
     assert len(make_plan(open_files(str(tmp_path))).segments) == 3
 
 
-def test_what_no_wal_can_be_in_is_passed_over(
+def test_a_folder_that_can_hold_no_wal_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is nothing but an archive."""

@@ -84,7 +84,7 @@ def test_the_stdout_of_a_process_is_written_into(tmp_path: Path) -> None:
     assert into.read_bytes() == b"rows"
 
 
-def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "rows"
     with (
         pytest.raises(HistoryError, match=f"^{path}: No such file or directory$"),

@@ -206,7 +206,7 @@ def test_a_rule_is_cited_by_its_name() -> None:
     assert not bare, bare
 
 
-def test_nothing_refers_to_a_text_that_is_not_in_the_repository() -> None:
+def test_no_file_refers_to_a_text_that_is_not_in_the_repository() -> None:
     found = [shown(path) for path in files() if ELSEWHERE.search(path.read_text())]
     assert not found, found
 

@@ -44,7 +44,7 @@ def answering(answer: bytes) -> Iterator[str]:
     ],
 )
 @pytest.mark.parametrize("command", [("status",), ("get", "base/5/16384", "0")])
-def test_whatever_else_listens_there_is_told_in_one_line(
+def test_another_service_at_the_address_gets_one_line(
     command: tuple[str, ...], answer: bytes, text: str, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

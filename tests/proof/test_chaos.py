@@ -150,7 +150,7 @@ def test_every_kind_of_fault_has_a_name_of_its_own_and_says_what_it_is() -> None
 @needs_root
 @pytest.mark.soak
 @pytest.mark.postgres
-def test_nothing_is_lost_while_power_network_and_disks_fail(tmp_path: Path) -> None:
+def test_no_commit_is_lost_while_power_network_and_disks_fail(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     chosen = [word for kind in SHORT_KINDS for word in ("--only", kind)]
     command = [

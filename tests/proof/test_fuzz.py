@@ -49,7 +49,7 @@ def first_inputs(target: Target) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_what_is_kept_and_what_is_made_of_it_does_no_harm(name: str) -> None:
+def test_kept_inputs_and_their_mutations_do_no_harm(name: str) -> None:
     target = load(name)
     for called, data in inputs_of(name).items():
         try:

@@ -33,7 +33,7 @@ def entry(ballot: Ballot, start_lsn: Lsn, *, sealed: bool = False) -> Fragment:
     return Fragment(ballot, start_lsn, 1, sealed, ("1#00",), 1)
 
 
-def test_acknowledged_bytes_may_be_told_again_and_never_others() -> None:
+def test_acknowledged_bytes_may_be_reported_again_and_never_others() -> None:
     acknowledged = Acknowledged(START)
     acknowledged.acknowledge("pg1", START, b"abcd", FIRST)
     acknowledged.acknowledge("pg2", START + 2, b"cdef", SECOND)
@@ -104,7 +104,7 @@ def test_one_leader_a_ballot_and_one_ballot_a_leader() -> None:
         leaders.elected(SECOND, "p1")
 
 
-def test_what_is_said_to_be_durable_is_on_disk() -> None:
+def test_acknowledged_bytes_are_on_disk() -> None:
     durability = Durability()
     durability.check("sk1", "acknowledged", START, b"ab", b"ab")
     durability.check_quorum("p1", START, ["sk1", "sk2"], 2)
@@ -114,7 +114,7 @@ def test_what_is_said_to_be_durable_is_on_disk() -> None:
         durability.check_quorum("p1", START, ["sk1"], 2)
 
 
-def test_who_must_be_refused_never_leads() -> None:
+def test_a_proposer_that_must_be_refused_never_leads() -> None:
     admission = Admission()
     admission.check_timelines("p1", [(1, START)], {1: LSN_MAX})
     ends = {1: START, 2: START + 8, 3: LSN_MAX}

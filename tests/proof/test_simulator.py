@@ -44,7 +44,7 @@ FIXED_SEEDS = [(flags, seed) for flags, count in WORLDS.items() for seed in rang
 
 
 @pytest.mark.parametrize(("flags", "seed"), sorted({*FIXED_SEEDS, *kept_seeds()}))
-def test_nothing_is_lost_and_all_moves_on(flags: str, seed: int) -> None:
+def test_no_commit_is_lost_and_all_moves_on(flags: str, seed: int) -> None:
     asked = cast(AskedOptions, {ASKED[flag].option: True for flag in flags.split()})
     done = run(seed, **asked)
     assert done.code == PASSED == 0, f"{done.text}\npython -m tests.proof.sim {flags} --seed {seed}"

@@ -149,7 +149,7 @@ def test_a_query_that_no_answer_was_made_for_is_asked_again_on_the_next_connecti
     assert stage.stream.unanswered(("a",)) == ()
 
 
-def test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed() -> None:
+def test_postgresql_gets_the_end_of_the_last_whole_entry_that_is_committed() -> None:
     stage = Stage()
     assert stage.stream.on_committed(stage.start) == 0x100
     stage.feed(begin(0x110), relation(9), insert(9), commit(0x110, 0x140))
@@ -324,6 +324,6 @@ def test_a_keepalive_that_asks_is_answered() -> None:
     ],
     ids=["outside", "nested", "short commit", "short change", "streamed", "empty", "short begin"],
 )
-def test_what_is_no_stream_of_whole_transactions_is_refused(payloads: tuple[bytes, ...]) -> None:
+def test_a_stream_without_whole_transactions_is_refused(payloads: tuple[bytes, ...]) -> None:
     with pytest.raises(RemoteProtocolError):
         Stage().feed(*payloads)

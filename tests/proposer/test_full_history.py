@@ -86,7 +86,7 @@ def test_what_makes_it_short_again_still_works(size: int) -> None:
     assert refusal_in(elected(size, OLD.members)) is None, "the one that was away is back"
 
 
-def test_what_can_be_folded_is_not_full() -> None:
+def test_a_history_that_can_be_folded_is_not_full() -> None:
     reached = CREATION_LSN + FULL
     assert refusal_in(elected(FULL + 1, OLD.members[:2], restart_lsn=reached)) is None
 

@@ -24,7 +24,7 @@ def told(incidents: Incidents, seen: LeaderView | None, now_s: float) -> list[tu
     return [(line.severity.value, line.text) for line in incidents.observe(seen, now_s)]
 
 
-def test_commits_that_hang_are_an_error_and_their_end_is_told_with_the_time() -> None:
+def test_commits_that_hang_are_an_error_and_their_end_is_logged_with_the_time() -> None:
     incidents = Incidents()
     assert told(incidents, view(1, 2, 3), 0.0) == []
     ((severity, text),) = told(incidents, view(1, 2), 1.0)
@@ -61,7 +61,7 @@ def test_a_proposer_that_does_not_lead_says_nothing_of_commits() -> None:
     assert incidents.observe(view(1), 20.0 + HANG_S)[0].severity is Severity.ERROR
 
 
-def test_nothing_hangs_while_no_commit_waits() -> None:
+def test_a_lost_quorum_is_no_error_while_no_commit_waits() -> None:
     incidents = Incidents()
     alone = replace(view(1), is_waited_for=False)
     assert told(incidents, alone, 0.0) == []

@@ -238,7 +238,7 @@ def test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs(
     assert (made.begin_lsn, made.expected) == (wanted.begin_lsn, wanted.expected)
 
 
-def test_of_a_transaction_that_began_a_segment_before_the_last_bytes_are_enough(
+def test_the_last_bytes_of_a_transaction_that_began_a_segment_before_are_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Wherever the segment starts in it: its frames, its Commit, its last byte."""

@@ -90,7 +90,7 @@ def test_decoding_begins_with_the_last_transaction_that_the_slot_has_not_confirm
     ],
     ids=["nothing new", "the next", "empty ones", "messages", "streamed", "streamed next"],
 )
-def test_the_same_past_is_dropped_and_what_comes_behind_it_is_taken(
+def test_the_same_past_is_dropped_and_later_changes_are_taken(
     below: tuple[bytes, ...], ending: tuple[bytes, ...]
 ) -> None:
     stream = made_stream()
@@ -144,7 +144,9 @@ def test_where_the_log_has_no_transaction_there_must_be_none() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: new_stream(Lsn(SEGMENT), SEGMENT), made_stream])
-def test_what_the_slot_has_confirmed_is_not_decoded_again(make: Callable[[], ChangeStream]) -> None:
+def test_changes_that_the_slot_has_confirmed_are_not_decoded_again(
+    make: Callable[[], ChangeStream],
+) -> None:
     stream = make()
     assert not again(int(stream.end_lsn), of=stream).is_comparing
     feed(stream, (begin(0x300), relation(9), insert(9), commit(0x300, 0x340)))

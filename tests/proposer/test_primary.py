@@ -222,7 +222,7 @@ def test_a_report_past_what_was_received_releases_nothing(server: PostgresServer
     on_server(body)
 
 
-def test_what_was_reported_without_a_connection_counts_on_the_next_one(
+def test_a_report_without_a_connection_counts_on_the_next_one(
     server: PostgresServer,
 ) -> None:
     """A commit with remote_apply waits for it, and no other WAL may come."""
@@ -346,7 +346,7 @@ async def _acknowledge_all(shell: Shell) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_a_crash_of_the_primary_is_told_and_retried(server: PostgresServer) -> None:
+def test_a_crash_of_the_primary_is_reported_and_retried(server: PostgresServer) -> None:
     async def body() -> None:
         async with connected(server.dsn()) as shell:
             await shell.stream(await flush_lsn(server))
@@ -417,7 +417,7 @@ def test_a_start_ahead_of_the_primary_is_an_error_after_the_stream_began(
     on_server(body)
 
 
-def test_nobody_there_and_a_server_that_starts_are_worth_another_try(
+def test_no_server_and_a_server_that_starts_are_worth_another_try(
     server: PostgresServer,
 ) -> None:
     async def body() -> None:
@@ -469,7 +469,7 @@ def test_a_range_is_read_byte_for_byte_beside_the_stream(server: PostgresServer)
     on_server(body)
 
 
-def test_wal_that_the_primary_has_removed_is_said_to_be_removed(server: PostgresServer) -> None:
+def test_wal_that_the_primary_has_removed_is_reported_as_removed(server: PostgresServer) -> None:
     server.sql("SELECT pg_drop_replication_slot('walkeeper')")
     old = Lsn.parse(server.sql("SELECT pg_current_wal_lsn()::text")).round_down(MIB)
     server.configure({"max_wal_size": "2MB", "min_wal_size": "2MB", "wal_keep_size": "0"})

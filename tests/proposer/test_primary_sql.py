@@ -69,7 +69,7 @@ def test_a_database_is_postgres_unless_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("dsn", ["host", "bogus=1", "postgresql://h:port-without-end?x=1", "a='"])
-def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> None:
+def test_a_dsn_that_libpq_does_not_understand_is_refused_with_the_reason(dsn: str) -> None:
     with pytest.raises(Refused, match="connection string"):
         connection_arguments(dsn)
 
@@ -95,7 +95,7 @@ def test_a_host_a_port_or_a_time_limit_that_is_none_is_refused(dsn: str, reason:
         connection_arguments(dsn)
 
 
-def test_nobody_there_is_refused_in_one_line() -> None:
+def test_an_address_without_a_server_is_refused_in_one_line() -> None:
     async def connect() -> None:
         async with connected("host=127.0.0.1 port=1 user=u"):
             raise AssertionError("connected to nobody")

@@ -74,7 +74,7 @@ def test_one_that_can_commit_is_never_overlooked() -> None:
                         assert live_elsewhere(greeted, configuration) == X, f"{hearing=} {met=}"
 
 
-def test_who_may_take_part() -> None:
+def test_only_configured_members_of_this_log_may_take_part() -> None:
     welcome = greeting(1)
     assert unwelcome(welcome, None, twin=False) is None
     assert unwelcome(welcome, CONFIGURATION, twin=False) is None
@@ -113,7 +113,7 @@ def test_a_greeting_about_another_log_is_refused(changes: dict[str, object], sai
     assert text is not None and said in text
 
 
-def test_what_a_greeting_leaves_open_is_not_held_against_it() -> None:
+def test_a_greeting_with_unknown_fields_is_of_no_other_log() -> None:
     assert other_log(FULL, OURS) is None
     without_primary = greeting_for(Campaign("main", b"p" * 16, 3), None, None)
     assert (without_primary.system_id, without_primary.log_uuid) == (0, bytes(16))

@@ -159,7 +159,7 @@ def test_the_oldest_wal_kept_is_not_where_the_log_begins() -> None:
 
 
 @pytest.mark.parametrize("log_first", [lsn(3), lsn(5), END])
-def test_what_a_donor_does_not_keep_is_read_from_one_who_does(log_first: Lsn) -> None:
+def test_wal_that_a_donor_does_not_keep_is_read_from_another(log_first: Lsn) -> None:
     wal = wal_of(commits=(2,))
     examination = Examination(wal, wal, log_first=log_first, older_first=lsn(1))
     assert examination.run().verdict is Verdict.PASSED
@@ -250,7 +250,7 @@ def test_only_the_read_that_is_under_way_is_an_answer() -> None:
     assert not check.is_answered_by(0, replace(right, ballot=NO_BALLOT._replace(term=1)))
 
 
-def test_what_the_leader_holds_itself_is_not_read_from_a_donor() -> None:
+def test_wal_that_the_leader_holds_itself_is_not_read_from_a_donor() -> None:
     wal = wal_of(commits=(4,))
     all_held = Examination(wal, wal, held_from=lsn(1))
     assert all_held.run().verdict is Verdict.PASSED and all_held.donor_reads == 0
@@ -284,7 +284,7 @@ def test_a_shorter_primary_that_cannot_be_compared_is_refused_for_its_position()
     assert not empty.ranges, "nothing of the log to compare"
 
 
-def test_a_primary_behind_a_promotion_is_refused() -> None:
+def test_a_primary_from_before_a_promotion_is_refused() -> None:
     configuration = configuration_of(3)
     creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
     log = gate.LogEnd(

@@ -101,7 +101,7 @@ def test_a_server_lost_at_any_byte_of_its_answer_is_unavailable(
     uvloop.run(body())
 
 
-def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
+def test_the_servers_last_message_is_in_the_error() -> None:
     async def body() -> None:
         async with connected(ANSWERS["an error, then the end"]) as connection:
             with pytest.raises(Unavailable, match="unexpected postmaster exit"):
@@ -126,7 +126,7 @@ def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
         ("58P01", False),  # undefined_file: the WAL was removed
     ],
 )
-def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool) -> None:
+def test_an_error_that_passes_by_itself_is_tried_again(sqlstate: str, goes_away: bool) -> None:
     """An error that somebody has to mend first is not tried again."""
 
     async def body() -> None:
@@ -233,7 +233,7 @@ def test_a_name_is_looked_up_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == ["gone.invalid", "primary.invalid", "gone.invalid"]
 
 
-def test_whoever_waits_for_an_answer_hears_at_once_that_the_connection_was_closed() -> None:
+def test_a_caller_that_waits_learns_at_once_that_the_connection_was_closed() -> None:
     """And takes nothing from the one that is opened next, whose descriptor has the same number."""
 
     async def body() -> None:

@@ -100,7 +100,7 @@ def test_each_segment_gets_a_nonce_and_the_slot_follows_the_core(
 
 
 @pytest.mark.postgres
-def test_a_role_without_the_right_is_told_which_and_retention_goes_on_without(
+def test_a_role_without_a_right_learns_which_and_retention_goes_on_without(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.sql(

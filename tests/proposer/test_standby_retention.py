@@ -54,7 +54,7 @@ def test_a_checkpoint_that_a_page_cuts_never_counts() -> None:
     assert points.look(PAGE + last, PAGE + 8, SURE_S * 3) and points.begin_lsn == PAGE + 8
 
 
-def test_of_very_many_checkpoints_the_first_ones_count() -> None:
+def test_the_first_of_very_many_checkpoints_count() -> None:
     points = Restartpoints()
     for number in range(AWAITED_MAX + 5):
         points.look(PAGE + number * WAL_PAGE_BYTES, PAGE + number, 0.0)

@@ -243,7 +243,7 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
     assert 250 < known < 2500
 
 
-def test_nothing_is_fed_beyond_what_may_be_in_flight() -> None:
+def test_no_wal_is_fed_beyond_the_limit_in_flight() -> None:
     leading = Leading()
     for _ in range(4):
         begin = leading.leader.window.end_lsn

@@ -60,7 +60,7 @@ def test_transactions_are_in_the_order_of_their_commits() -> None:
     assert stage.changes()[3][2] == wire(*whole, commit(0x160, 0x170))
 
 
-def test_nothing_of_it_is_in_the_log_before_its_commit_and_nothing_if_it_aborts() -> None:
+def test_the_log_has_no_part_of_a_transaction_before_its_commit_or_if_it_aborts() -> None:
     stage = Stage(streams=True)
     stage.feed(*piece(relation(9), insert(9)), keepalive(0x150))
     stage.feed(stream_abort(), stream_abort(xid=99, subxid=99))
@@ -82,7 +82,7 @@ def test_the_end_of_one_of_which_nothing_was_streamed_is_no_news(streams: bool) 
         stage.feed(begin(0x150), stream_abort())
 
 
-def test_what_a_subtransaction_did_and_those_inside_it_is_cut_off_when_it_is_rolled_back() -> None:
+def test_a_rolled_back_subtransaction_and_those_inside_it_are_cut_off() -> None:
     stage = Stage(streams=True)
     kept, again = (relation(9), insert(9, b"kept")), (relation(9), insert(9, b"again"))
     stage.feed(
@@ -170,7 +170,7 @@ def test_its_begin_has_the_lsn_of_its_first_change_so_that_nobody_reports_the_wh
     assert stage.changes()[0][2].startswith(wire(sent(begin(0x130)[25:], 0x108)))
 
 
-def test_what_waits_for_the_end_of_an_entry_waits_for_a_replay() -> None:
+def test_entries_that_wait_for_an_entrys_end_wait_for_a_replay() -> None:
     stage = Stage(streams=True)
     stage.feed(*piece(relation(9, "new"), insert(9)), keepalive(0x120))
     stage.stream.on_copy_data(keepalive(0x130))
@@ -216,7 +216,7 @@ class FullDisk(io.BytesIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_what_is_kept_is_counted_until_it_is_in_the_log_or_rolled_back() -> None:
+def test_spooled_bytes_count_until_they_are_in_the_log_or_rolled_back() -> None:
     stage = Stage(streams=True)
     stage.feed(*piece(relation(9), insert(9, b"v" * 100), xid=1), *piece(relation(9), xid=2))
     kept = stage.stream.spooled_bytes
@@ -230,7 +230,7 @@ def test_what_is_kept_is_counted_until_it_is_in_the_log_or_rolled_back() -> None
     assert not stage.stream.spooled_bytes
 
 
-def test_a_full_disk_is_said() -> None:
+def test_a_full_disk_is_reported() -> None:
     stage = Stage(streams=True)
     stage.stream = new_stream(START, SEGMENT, new_spool=FullDisk)
     stage.stream.on_connected(streams=True)
@@ -253,6 +253,6 @@ def test_a_full_disk_is_said() -> None:
         (*piece(relation(9)), stream_commit(0x110, 0x100)),
     ],
 )
-def test_what_no_server_streams_is_refused(payloads: tuple[bytes, ...]) -> None:
+def test_messages_that_no_server_streams_are_refused(payloads: tuple[bytes, ...]) -> None:
     with pytest.raises(RemoteProtocolError):
         Stage(streams=True).feed(*payloads)

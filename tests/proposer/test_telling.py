@@ -80,7 +80,7 @@ def test_safekeepers_may_not_remove_the_last_nonce() -> None:
     assert _restart_lsn(stage) == Lsn(0x102200)
 
 
-def test_where_nonces_are_refused_retention_goes_by_what_all_have() -> None:
+def test_retention_goes_by_what_all_have_if_nonces_are_refused() -> None:
     stage = _leads("nonces=yes")
     stage.run("nonce refused")
     stage.run("ack 1 flush=0/108000")
@@ -120,7 +120,7 @@ def _compared(primary: WalMaker, log: WalMaker) -> Comparison:
     return comparison
 
 
-def test_clones_that_run_the_same_load_are_told_apart_by_their_nonces() -> None:
+def test_their_nonces_separate_clones_that_run_the_same_load() -> None:
     ours, theirs = bytes(NONCE_BYTES), bytes([1]) * NONCE_BYTES
     assert not _compared(_branch(None), _branch(None)).is_telling
     assert _compared(_branch(ours), _branch(ours)).is_telling

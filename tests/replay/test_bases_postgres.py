@@ -56,7 +56,7 @@ def _ids(table: Any) -> list[int]:
     return sorted(table["id"].to_pylist())
 
 
-def test_what_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
+def test_a_transaction_that_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
     server.sql(
         "CREATE TABLE crashed (id int)",
         "CREATE TABLE elsewhere (id int)",
@@ -120,7 +120,7 @@ def test_no_place_within_a_backup_is_answered_from_it(
     assert (_ids(past), coverage_of(past)) == (list(range(1, 301)), COMPLETE)
 
 
-def test_a_time_before_a_backup_is_not_answered_by_the_first_commit_behind_it(
+def test_a_time_before_a_backup_is_not_answered_by_the_first_commit_after_it(
     server: PostgresServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.sql("CREATE TABLE early (id int)", "INSERT INTO early VALUES (1)")
@@ -142,7 +142,7 @@ def test_a_time_before_a_backup_is_not_answered_by_the_first_commit_behind_it(
 
 
 @pytest.mark.parametrize("ending", ["COMMIT", "PREPARE TRANSACTION 'p'"])
-def test_of_a_transaction_that_began_before_the_backup_changes_are_not_called_complete(
+def test_changes_of_a_transaction_from_before_the_backup_are_not_called_complete(
     server: PostgresServer, ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.sql("DROP TABLE IF EXISTS cut", "CREATE TABLE cut (id int)")
@@ -193,7 +193,7 @@ def test_a_stopped_standby_has_pages_of_up_to_where_it_had_replayed(server: Post
         standby.delete()
 
 
-def test_what_a_server_wrote_with_minimal_wal_is_not_called_complete(
+def test_rows_written_with_minimal_wal_are_not_called_complete(
     server: PostgresServer,
 ) -> None:
     server.sql("SELECT pg_switch_wal()")

@@ -165,7 +165,7 @@ def test_a_server_can_name_what_the_wal_does_not(shop: Shop, capsys: Output) -> 
     assert rows.splitlines() == ["id,t", "2,b", "1,c"]
 
 
-def test_changes_of_tables_that_the_wal_does_not_name_are_told_of(
+def test_changes_of_tables_that_the_wal_does_not_name_are_reported(
     shop: Shop, tmp_path: Path, capsys: Output
 ) -> None:
     shop.run("CREATE TABLE unnamed (id int)", "INSERT INTO unnamed VALUES (1)")
@@ -190,7 +190,7 @@ def test_changes_of_tables_that_the_wal_does_not_name_are_told_of(
         assert code == 0 and "missing: file" not in said
 
 
-def test_what_wal_has_not_is_not_called_complete(
+def test_rows_that_the_wal_lacks_are_not_called_complete(
     shop: Shop, tmp_path: Path, capsys: Output
 ) -> None:
     """A table older than the WAL: nothing of it there, then one of its blocks, then TRUNCATE."""
@@ -250,7 +250,7 @@ def test_the_dsn_of_the_environment_does_not_stand_between_the_wal_and_its_reade
         catalog_of_server(shop.server.dsn(), 0, system_id=None, database="shop")
 
 
-def test_an_answer_for_a_place_behind_the_wal_says_so(
+def test_an_answer_for_a_place_after_the_wal_says_so(
     shop: Shop, tmp_path: Path, capsys: Output
 ) -> None:
     shop.run("SELECT pg_switch_wal()")
@@ -288,7 +288,7 @@ def test_a_column_called_coverage_is_the_tables(shop: Shop, tmp_path: Path, caps
     assert parquet.read_table(path)["__coverage"].to_pylist() == ["complete"]
 
 
-def test_what_is_written_is_utf8_whatever_the_locale(shop: Shop, tmp_path: Path) -> None:
+def test_output_files_are_utf8_in_every_locale(shop: Shop, tmp_path: Path) -> None:
     """And SQL says that it is: psql would take it for the locale's encoding."""
     shop.run("CREATE TABLE words (w text)", "INSERT INTO words VALUES ('Größe: 5 €')")
     locale = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}

@@ -71,7 +71,7 @@ def test_a_table_that_is_not_there_is_an_error(spark: SparkSession, shop: Shop) 
         ("table_at", "endLsn", "0/1700000"),
     ],
 )
-def test_what_only_another_table_has_is_refused(
+def test_an_option_of_another_table_is_refused(
     spark: SparkSession, shop: Shop, table: str, option: str, value: str
 ) -> None:
     """It was taken and not heeded: today's rows for a table "as of" an endLsn."""

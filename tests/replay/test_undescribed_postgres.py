@@ -208,7 +208,7 @@ def test_a_table_whose_columns_are_not_known_does_not_keep_the_others_back(
     assert code == 1 and not out and "error: public.wide has 300 columns" in said
 
 
-def test_changes_behind_missing_wal_are_not_complete(
+def test_changes_after_missing_wal_are_not_complete(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:
     server.sql("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)", "SELECT pg_switch_wal()")

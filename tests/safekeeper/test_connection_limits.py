@@ -112,6 +112,6 @@ def test_the_bounds_hold_whatever_happens(seed: int) -> None:
             holding.discard(gone)
 
 
-def test_what_stands_higher_is_left_alone_for_longer() -> None:
+def test_a_connection_of_higher_standing_may_idle_for_longer() -> None:
     waits = [LIMITS.idle_s(standing) for standing in Standing]
     assert waits == sorted(waits) and waits[0] == 0

@@ -16,7 +16,7 @@ def position(slots: Slots, name: str) -> Lsn | None:
     return None if slot is None else slot.restart_lsn
 
 
-def test_a_slot_that_is_wanted_is_told_until_the_log_has_it() -> None:
+def test_a_wanted_slot_is_reported_until_the_log_has_it() -> None:
     slots = Slots(None)
     positions = ConsumerPositions(slots)
     positions.wanted["s"] = A
@@ -26,7 +26,7 @@ def test_a_slot_that_is_wanted_is_told_until_the_log_has_it() -> None:
     assert position(slots, "s") == A
 
 
-def test_a_consumer_that_moves_is_told_and_others_follow_it() -> None:
+def test_a_consumers_move_is_reported_and_others_follow_it() -> None:
     here, there = Slots(None), Slots(None)
     moving, following = ConsumerPositions(here), ConsumerPositions(there)
     for one in (moving, following):

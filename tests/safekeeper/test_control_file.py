@@ -48,7 +48,7 @@ FULL = replace(
 
 
 @pytest.mark.parametrize("durable", [PREPARED, FULL])
-def test_what_was_promised_comes_back(durable: Durable) -> None:
+def test_a_durable_promise_comes_back(durable: Durable) -> None:
     assert decode(encode(durable), "control") == durable
 
 

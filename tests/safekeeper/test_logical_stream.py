@@ -454,7 +454,9 @@ def settings(*publications: str) -> LogSettings:
         ({"proto_version": "1", "publication_names": "p", "made_up": "1"}, "0A000"),
     ],
 )
-def test_what_the_log_does_not_have_is_refused(options: dict[str, str], sqlstate: str) -> None:
+def test_options_that_the_log_does_not_fulfil_are_refused(
+    options: dict[str, str], sqlstate: str
+) -> None:
     with pytest.raises(SqlRefused) as caught:
         check_options(settings(), options)
     assert caught.value.sqlstate == sqlstate
@@ -468,7 +470,7 @@ def test_a_log_with_messages_gives_them_to_who_asks_and_origin_is_as_it_is_asked
     assert check_options(settings(), {**asked, "origin": "NONE"}) == Wishes(local_only=True)
 
 
-def test_what_a_subscription_asks_for_is_accepted() -> None:
+def test_the_options_of_a_subscription_are_accepted() -> None:
     options = {"proto_version": "4", "streaming": "on", "origin": "any", "binary": "false"}
     check_options(settings("p", 'Odd "one"'), {**options, "publication_names": '"Odd ""one""", P'})
 

@@ -26,7 +26,7 @@ def test_no_piece_of_wal_is_refused_wherever_it_begins() -> None:
 
 
 @pytest.mark.parametrize("away", [-3 * PAGE, -SEGMENT_BYTES, 5 * PAGE])
-def test_what_pg_switch_wal_leaves_behind_passes(away: int) -> None:
+def test_bytes_that_pg_switch_wal_leaves_pass(away: int) -> None:
     """Zeros, and pages of another place if the server dies in it (test_died_in_switch.py)."""
     assert page_flaw(START, bytes(3 * PAGE)) is None
     older = made_wal(2 * SEGMENT_BYTES).read(START + SEGMENT_BYTES, START + SEGMENT_BYTES + PAGE)

@@ -83,9 +83,7 @@ def test_all_logs_of_a_process_share_one_bound(tmp_path: Path) -> None:
     assert (len(files), open_below(tmp_path)) == (0, before)
 
 
-def test_what_is_used_again_and_again_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_frequent_use_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy log's tail, beside a reader who goes through all of its segments."""
     files, opened, open_file = OpenFiles(4), list[str](), os.open
     busy, other = disks_on(tmp_path, files, 2)
@@ -325,7 +323,7 @@ DOINGS: dict[str, Callable[[RealDisk], object]] = {
 
 
 @pytest.mark.parametrize("doing", DOINGS)
-def test_whatever_opens_a_file_has_room_made_for_it(tmp_path: Path, doing: str) -> None:
+def test_every_opening_of_a_file_gets_room(tmp_path: Path, doing: str) -> None:
     files = OpenFiles(100)
     busy, idle = disks_on(tmp_path, files, 2)
     busy.allocate("segment", PIECE)

@@ -79,7 +79,7 @@ def test_a_shelf_has_whole_directories_with_zeros_where_nothing_was_given(shelf:
     assert shelf.names() == ["a"]
 
 
-def test_what_a_crash_left_half_made_is_no_orphan_and_goes(tmp_path: Path) -> None:
+def test_a_folder_that_a_crash_left_half_made_is_no_orphan_and_goes(tmp_path: Path) -> None:
     shelf = OrphanShelf(str(tmp_path / "orphans"))
     left = tmp_path / "orphans" / ("b" + HALF_MADE)
     left.mkdir()
@@ -169,7 +169,7 @@ def test_tails_of_the_oldest_terms_make_way_and_strangers_stay(shelf: Shelf) -> 
     assert "somebody's notes" in shelf.names()
 
 
-def test_of_a_tail_without_end_the_beginning_is_kept(shelf: Shelf) -> None:
+def test_the_beginning_of_a_tail_without_end_is_kept(shelf: Shelf) -> None:
     maker = made_wal(2 * SEGMENT_BYTES)
     store, begin = store_with(maker), maker.records[2].end_lsn
     said = Orphans(shelf, tail_bytes_max=20_000).keep(store, HISTORY, begin)

@@ -99,7 +99,7 @@ def test_a_member_with_another_incarnation_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", "a b", "a\n", "a\0", "ä", "a" * 64])
-def test_what_cannot_be_a_folder_and_a_word_names_no_cluster(name: str) -> None:
+def test_a_name_that_cannot_be_a_folder_and_a_word_names_no_cluster(name: str) -> None:
     with pytest.raises(Refused):
         check_cluster_name(name)
     with pytest.raises(Refused):

@@ -173,7 +173,7 @@ def test_names_that_were_synced_are_there_and_those_removed_are_not(machine: Mac
     assert not (folder / "old").exists() and not (folder / "gone").exists()
 
 
-def test_what_was_not_synced_is_lost(machine: Machine) -> None:
+def test_bytes_that_were_not_synced_are_lost(machine: Machine) -> None:
     """Show that each test here can fail."""
     disk = disk_on(machine)
     make_segment(disk)

@@ -179,7 +179,7 @@ def test_one_write_and_one_sync_for_all_that_arrived_meanwhile() -> None:
     assert [ack.flush_lsn for ack in acks] == [middle, end]
 
 
-def test_nothing_is_written_behind_wal_that_had_no_space() -> None:
+def test_no_wal_is_written_after_wal_that_had_no_space() -> None:
     """Found by the simulator: an append that was under way when the disk turned out full.
 
     It began after the refused one; written, it would have left a hole below an acknowledged LSN.

@@ -127,7 +127,7 @@ def test_slots_come_back_as_they_were_saved() -> None:
     ]
 
 
-def test_a_damaged_file_is_said_to_be_damaged() -> None:
+def test_a_damaged_file_is_reported_as_damaged() -> None:
     data = make().image().data
     for at in range(len(data)):
         damaged = bytearray(data)

@@ -89,7 +89,7 @@ def test_the_search_path_may_be_emptied() -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1", "COPY public.t TO STDOUT", "BEGIN READ ONLY"])
-def test_nothing_else_is_answered(sql: str) -> None:
+def test_no_other_query_is_answered(sql: str) -> None:
     assert answer(sql, SETTINGS) is None
 
 

@@ -93,7 +93,7 @@ def test_an_empty_log_ends_where_it_was_created(disk: Disk) -> None:
     assert store.record_end(wal.start_lsn).end_lsn == wal.start_lsn
 
 
-def test_what_is_appended_in_pieces_comes_back(disk: Disk) -> None:
+def test_wal_that_is_appended_in_pieces_comes_back(disk: Disk) -> None:
     wal, random = made_wal(3), Random(3)
     store = make_store(disk)
     store.create(wal.start_lsn)

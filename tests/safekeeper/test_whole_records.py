@@ -74,7 +74,7 @@ class CountingStore:
         monkeypatch.setattr(store, "read", counted)
 
 
-def test_of_a_record_that_goes_on_only_the_last_page_header_is_read(
+def test_only_the_last_page_header_of_a_record_that_goes_on_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wal = WalMaker(Random(1), segment_bytes=SEGMENT)
@@ -93,7 +93,7 @@ def test_of_a_record_that_goes_on_only_the_last_page_header_is_read(
     assert whole_records(store, known, wal.end_lsn).end_lsn == wal.end_lsn
 
 
-def test_of_small_records_a_page_or_two_are_read(
+def test_a_page_or_two_of_small_records_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wal = WalMaker(Random(2), segment_bytes=SEGMENT)

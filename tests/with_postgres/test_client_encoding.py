@@ -68,7 +68,7 @@ def test_characters_are_converted_as_the_server_does(server: PostgresServer, nam
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_what_is_decoded_is_what_the_server_decodes(server: PostgresServer, name: str) -> None:
+def test_decoding_gives_what_the_server_decodes(server: PostgresServer, name: str) -> None:
     encoding = client_encoding(name)
     kept = list[tuple[bytes, str]]()
     for character in CHARACTERS:

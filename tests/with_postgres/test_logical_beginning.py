@@ -49,7 +49,7 @@ def create(port: int, number: int) -> Lsn:
         link.close()
 
 
-def test_a_new_slot_begins_behind_every_acknowledged_commit(
+def test_a_new_slot_begins_after_every_acknowledged_commit(
     cluster: LogicalCluster, primary: PostgresServer
 ) -> None:
     """Asked of each safekeeper at once after a commit, and of one that was away for most."""

@@ -31,7 +31,7 @@ def base(primary: PostgresServer) -> Iterator[PostgresServer]:  # noqa: F811
         backup.delete()
 
 
-def test_what_needs_wal_refuses_a_logical_log_and_names_the_remedy(
+def test_a_command_that_needs_wal_refuses_a_logical_log_and_names_the_remedy(
     cluster: LogicalCluster,
     primary: PostgresServer,  # noqa: F811
     base: PostgresServer,

@@ -111,7 +111,7 @@ def test_a_prepared_transaction_comes_whole_when_it_is_committed(
     assert received_ids(receive(cluster.ports[0], "feed", cluster.end_lsn())) == [2]
 
 
-def test_a_subscription_may_ask_for_streaming_and_is_told_that_two_phase_is_not_here(
+def test_a_subscription_may_ask_for_streaming_and_learns_that_two_phase_is_not_here(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,
 ) -> None:

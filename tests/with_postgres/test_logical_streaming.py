@@ -211,7 +211,7 @@ def test_large_transactions_are_in_the_stream_once_while_parts_are_killed(
         figure("large transactions beside kills", len(one.acknowledged) + len(two.acknowledged))
 
 
-def test_what_is_too_large_for_the_spool_stays_at_the_primary_until_it_commits(
+def test_a_transaction_too_large_for_the_spool_stays_at_the_primary_until_it_commits(
     primary: PostgresServer, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o777)

@@ -257,7 +257,7 @@ def test_before_14_a_truncate_waits_for_what_waits_for_it_and_attach_says_so(
 
 
 @pytest.mark.parametrize("primary", [17], indirect=True)
-def test_consumers_are_told_of_nothing_that_no_quorum_of_the_wal_has(
+def test_consumers_get_no_change_that_no_quorum_of_the_wal_has(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,
 ) -> None:

@@ -56,7 +56,7 @@ def standby_behind(primary: PostgresServer) -> Iterator[PostgresServer]:
         standby.delete()
 
 
-def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
+def test_no_acknowledged_row_is_lost_on_this_version(major: int) -> None:
     with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary:
         assert primary.sql("SHOW server_version_num").startswith(str(major))
         primary.stop()

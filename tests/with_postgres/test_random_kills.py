@@ -148,7 +148,7 @@ def keeps_all_wal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("keeps_all_wal")
-def test_nothing_acknowledged_is_lost_whatever_dies(
+def test_no_acknowledged_row_is_lost_when_parts_die_at_random(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
     seed = drawn_seed()

@@ -111,7 +111,7 @@ def test_a_wiped_member_gets_no_vote_under_its_old_name_until_it_is_replaced(
     assert not journal.lost_in(cluster.primary)
 
 
-def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
+def test_a_killed_replace_goes_on_and_the_old_member_learns_its_successor(
     cluster: Cluster,
 ) -> None:
     old = cluster.safekeepers[2]

@@ -57,7 +57,7 @@ def test_take_over_deposes_the_first_and_loses_nothing(cluster: Cluster) -> None
     assert not journal.lost_in(cluster.primary)
 
 
-def test_of_several_take_overs_at_once_one_is_left_and_acknowledges(cluster: Cluster) -> None:
+def test_one_of_several_take_overs_at_once_is_left_and_acknowledges(cluster: Cluster) -> None:
     others = [cluster.new_proposer(f"other{n}", "--take-over") for n in range(2)]
     with Journal(cluster.primary) as journal:
         journal.wait_for_more(50)
@@ -88,7 +88,7 @@ def test_a_proposer_that_vanished_without_a_word_is_replaced_after_its_lease(
     assert not journal.lost_in(cluster.primary)
 
 
-def test_two_settles_at_once_end_at_one_lsn_behind_every_acknowledged_commit(
+def test_two_settles_at_once_end_at_one_lsn_after_every_acknowledged_commit(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
     with Journal(primary) as journal:

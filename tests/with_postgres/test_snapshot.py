@@ -235,7 +235,7 @@ def test_a_table_of_which_the_role_may_see_a_part_is_refused(
     assert "BYPASSRLS" in done.stderr and not (tmp_path / "out" / "snapshot.json").exists()
 
 
-def test_what_cannot_be_done_leaves_nothing_behind(
+def test_a_failed_snapshot_leaves_no_files(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,  # noqa: F811
     tmp_path: Path,

@@ -123,7 +123,7 @@ def test_by_default_remote_apply_waits_for_the_quorum_alone(
         assert not has(slow, 1)
 
 
-def test_what_queries_of_a_standby_look_at_is_not_vacuumed(
+def test_rows_that_queries_of_a_standby_look_at_are_not_vacuumed(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
     primary.sql("CREATE TABLE t (n int)", "INSERT INTO t SELECT generate_series(1, 100)")
@@ -146,7 +146,7 @@ def test_what_queries_of_a_standby_look_at_is_not_vacuumed(
     wait_until(lambda: primary.sql(SLOT_XMIN) is None)
 
 
-def test_remote_apply_is_told_soon(strict: Cluster) -> None:
+def test_a_commit_with_remote_apply_returns_soon(strict: Cluster) -> None:
     """Not by a poll: a hundred commits, one after the other."""
     with standby(strict, 1), strict.primary.connect() as writer:
         writer.execute("SET synchronous_commit = remote_apply")

@@ -215,7 +215,7 @@ def assert_nobody_vouches_for_it(play: Play) -> None:
         rebuilt.delete()
 
 
-def test_a_deposed_primary_is_told_that_pg_rewind_is_right(
+def test_a_deposed_primary_learns_that_pg_rewind_is_right(
     primary: PostgresServer, installation: Installation
 ) -> None:
     """Its number is the old one, so pg_rewind finds the place; rewound, it passes the check."""

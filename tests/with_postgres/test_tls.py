@@ -118,7 +118,7 @@ def test_whom_the_system_trusts_is_trusted_by_both(
         ("sslmode", "disable", "no pg_hba.conf entry"),
     ],
 )
-def test_what_is_wrong_with_a_certificate_is_said(
+def test_a_certificates_error_is_reported(
     server: TlsServer, certificates: Path, name: str, value: str, said: str
 ) -> None:
     given = str(certificates / value) if "." in value else value

@@ -163,7 +163,9 @@ def test_a_primary_that_is_down_at_the_end_is_left_for_the_next_up(
     assert up.interrupt() == 0 and server.sql(SETTING) == ""
 
 
-def test_what_somebody_else_has_attached_stays_attached(up: Up, server: PostgresServer) -> None:
+def test_a_primary_that_somebody_else_has_attached_stays_attached(
+    up: Up, server: PostgresServer
+) -> None:
     up.start("--stay-attached")
     assert up.interrupt() == 0
     (up.directory / "attached").unlink()  # as if `walkeeper attach` had done it

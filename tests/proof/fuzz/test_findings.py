@@ -114,7 +114,7 @@ def test_a_configuration_that_no_log_can_have_ends_nobody(configuration: Configu
     assert said is not None and "no log can have" in said
 
 
-def test_a_proposer_that_hears_of_the_last_term_stops_with_a_reason() -> None:
+def test_a_proposer_that_learns_of_the_last_term_stops_with_a_reason() -> None:
     """A vote for a term that no field can hold was an assertion. History and promise have it."""
     stage = ProposerStage()
     stage.run("proposer a settle=yes take_over=yes")
@@ -205,7 +205,7 @@ def test_no_query_keeps_the_event_loop(word: str) -> None:
         assert time.process_time() - started_s < 0.5
 
 
-def test_what_is_an_empty_query() -> None:
+def test_an_empty_query_has_only_spaces_comments_and_semicolons() -> None:
     for text in ("", " ;\n", "-- x", "/* a */ ; -- b\n\t/**/", "/* -- */", "--/*\n;"):
         assert is_empty(text), text
     for text in ("x", "/* a", "/* a */ b", "-- a\nb", "/", "-", "/* a */ */", "-- /*\n*/"):
