@@ -15,6 +15,7 @@
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
+# make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
@@ -171,6 +172,15 @@ barman: install
 .PHONY: containers
 containers: install
 	$(BIN)/python -m tests.containers --build
+
+# The packages of a commit, made in trees of Debian that stay for the next time.
+DEB_TREES ?= build/deb
+.PHONY: deb deb-needed
+deb-needed:
+	@$(MAKE) --no-print-directory system-packages FOR='the packages' NEEDED='debootstrap:debootstrap'
+
+deb: deb-needed
+	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out dist/deb
 
 .PHONY: dist dist-check
 dist:
