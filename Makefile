@@ -16,6 +16,7 @@
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
 # make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
+# make deb-test   these and those of an earlier commit, installed, upgraded, removed in such trees
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
@@ -173,14 +174,22 @@ barman: install
 containers: install
 	$(BIN)/python -m tests.containers --build
 
-# The packages of a commit, made in trees of Debian that stay for the next time.
+# The packages of a commit, made in trees of Debian that stay for the next time. Upgrades begin with
+# the packages of an earlier commit, as no release has a tag yet.
 DEB_TREES ?= build/deb
-.PHONY: deb deb-needed
+DEB_BEFORE ?= 399c733
+.PHONY: deb deb-test deb-needed
 deb-needed:
 	@$(MAKE) --no-print-directory system-packages FOR='the packages' NEEDED='debootstrap:debootstrap'
 
 deb: deb-needed
 	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out dist/deb
+
+# Exit status 77 says that no tree of Debian can be made here.
+deb-test: deb install
+	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out $(DEB_TREES)/before --commit $(DEB_BEFORE) \
+		--revision 0
+	$(BIN)/python -m tests.packages --new dist/deb --before $(DEB_TREES)/before --trees $(DEB_TREES)
 
 .PHONY: dist dist-check
 dist:

@@ -1,6 +1,7 @@
 """The Debian packages as far as their text goes: control data, units, options, man pages.
 
-`make deb` builds them in trees of Debian. It takes minutes and root, so it is no part of the gate.
+`make deb` builds them, and `make deb-test` installs them in trees of Debian. Both take minutes and
+root, so they are no part of the gate.
 """
 
 from __future__ import annotations
