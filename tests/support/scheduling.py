@@ -41,6 +41,7 @@ SECONDS: Mapping[str, float] = {
     "tests/history/test_report_postgres.py": 15,
     "tests/history/test_stats_postgres.py": 10,
     "tests/house/test_language.py": 10,
+    "tests/kubernetes/test_cloudnative_pg.py": 10,
     "tests/pager/test_pager_postgres.py": 30,
     "tests/pager/test_pages_postgres.py": 15,
     "tests/proof/test_chaos.py": 20,

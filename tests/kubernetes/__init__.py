@@ -1,0 +1,1 @@
+"""The manifests of docs/kubernetes: their own rules, and the schemas of the API."""

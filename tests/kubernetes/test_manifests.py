@@ -1,0 +1,175 @@
+"""docs/kubernetes agrees with the commands, the image, the certificates and with itself.
+
+`make kubernetes` compares the manifests with the schemas of the API.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import pytest
+
+from tests.kubernetes.manifests import container, documents, of_kind, workloads
+from tests.support.folders import ROOT
+from walkeeper_cli.program import cli
+from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.identity import Role
+
+SAFEKEEPER = {
+    "app.kubernetes.io/name": "walkeeper",
+    "app.kubernetes.io/component": "safekeeper",
+}
+WORKLOADS = list(workloads())
+
+
+def labels(workload: dict[str, Any]) -> dict[str, str]:
+    found = workload["spec"]["template"]["metadata"]["labels"]
+    assert isinstance(found, dict)
+    return found
+
+
+def environment(workload: dict[str, Any]) -> dict[str, str]:
+    """Return the variables of a container, with the number of its pod for a reference to that."""
+    found = dict[str, str]()
+    for source in container(workload).get("envFrom", ()):
+        found |= of_kind("ConfigMap")[source["configMapRef"]["name"]]["data"]
+    for variable in container(workload)["env"]:
+        found[variable["name"]] = "1" if "fieldRef" in str(variable) else "secret"
+    return found
+
+
+def parsed(workload: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the options that the command of a container takes from its words and variables."""
+    for name, value in environment(workload).items():
+        monkeypatch.setenv(name, value)
+    name, *words = container(workload)["args"]
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None, name
+    return command.make_context(name, words).params
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
+def test_a_container_runs_a_command_with_options_that_it_has(
+    workload: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = parsed(workload, monkeypatch)
+    ports = {port["name"]: port["containerPort"] for port in container(workload).get("ports", ())}
+    for option, port in (("listen", "walkeeper"), ("http", "http")):
+        if address := options.get(option):
+            assert address == ("0.0.0.0", ports[port])
+    assert container(workload)["image"] == "walkeeper"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
+def test_a_container_has_no_right_that_it_needs_not(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    user = int(re.findall(r"--uid (\d+)", (ROOT / "docker" / "Dockerfile").read_text())[0])
+    assert pod["securityContext"]["runAsUser"] == user and pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"] and not pod["enableServiceLinks"]
+    assert container(workload)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_a_daemon_that_cannot_do_its_work_is_not_restarted_for_that() -> None:
+    for workload in (of_kind("StatefulSet")["safekeeper"], of_kind("Deployment")["proposer"]):
+        probes = {
+            name: probe["httpGet"]
+            for name, probe in container(workload).items()
+            if name.endswith("Probe")
+        }
+        assert probes["readinessProbe"] == {"path": "/ready", "port": "http"}
+        assert probes.pop("readinessProbe") and len(probes) >= 1
+        assert all(probe == {"path": "/health", "port": "http"} for probe in probes.values())
+
+
+def test_the_safekeepers_keep_a_quorum_and_their_disks() -> None:
+    keepers = of_kind("StatefulSet")["safekeeper"]["spec"]
+    assert of_kind("PodDisruptionBudget")["safekeeper"]["spec"]["maxUnavailable"] == 1
+    assert keepers["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
+    (apart,) = keepers["template"]["spec"]["affinity"]["podAntiAffinity"].values()
+    assert apart[0]["topologyKey"] == "kubernetes.io/hostname"
+    words = container(of_kind("StatefulSet")["safekeeper"])["args"]
+    mount = container(of_kind("StatefulSet")["safekeeper"])["volumeMounts"][0]["mountPath"]
+    assert words[words.index("--data-dir") + 1].startswith(f"{mount}/"), "fsGroup opens the mount"
+
+
+def test_the_proposer_names_each_pod_of_the_safekeepers() -> None:
+    keepers = of_kind("StatefulSet")["safekeeper"]
+    name, spec = keepers["metadata"]["name"], keepers["spec"]
+    first = spec["ordinals"]["start"]
+    assert first == 1, "no safekeeper has the id 0"
+    numbers = range(first, first + spec["replicas"])
+    hosts = [f"{name}-{number}.{spec['serviceName']}" for number in numbers]
+    given = of_kind("ConfigMap")["walkeeper"]["data"]["WALKEEPER_SAFEKEEPERS"]
+    assert given.split(",") == [f"{host}:5454" for host in hosts]
+    certified = of_kind("Certificate")
+    assert [certified[host.partition(".")[0]]["spec"]["dnsNames"] for host in hosts] == [
+        [host] for host in hosts
+    ]
+
+
+def test_every_selector_selects_what_is_there() -> None:
+    there = [labels(workload) for workload in WORKLOADS]
+    spec = {
+        (found["kind"], found["metadata"]["name"]): found["spec"]
+        for found in documents()
+        if "spec" in found
+    }
+    selectors = [spec["Service", "safekeeper"]["selector"]]
+    selectors += [spec["PodDisruptionBudget", "safekeeper"]["selector"]["matchLabels"]]
+    selectors += [s["podSelector"]["matchLabels"] for (kind, _), s in spec.items() if "Net" in kind]
+    assert len(selectors) == 4
+    assert not [
+        wanted for wanted in selectors if not any(wanted.items() <= t.items() for t in there)
+    ]
+    assert of_kind("Service")["safekeeper"]["spec"]["publishNotReadyAddresses"]
+
+
+def test_a_stranger_reaches_no_safekeeper() -> None:
+    rules = of_kind("NetworkPolicy")["safekeeper"]["spec"]["ingress"]
+    wal = [rule for rule in rules if rule["ports"] == [{"port": 5454}]]
+    assert len(wal) == 1 and all(peer["podSelector"]["matchLabels"] for peer in wal[0]["from"])
+    assert all(rule["from"] for rule in rules), "a rule without peers admits everybody"
+    cluster = of_kind("Cluster")["shop"]["metadata"]["name"]
+    assert {"podSelector": {"matchLabels": {"cnpg.io/cluster": cluster}}} in wal[0]["from"]
+
+
+def test_a_certificate_states_an_identity() -> None:
+    found = {
+        name: identity_of_certificate({"subjectAltName": [("URI", uri)]})
+        for name, certificate in of_kind("Certificate").items()
+        for uri in certificate["spec"].get("uris", ())
+    }
+    numbers = {f"safekeeper-{n}": n for n in (1, 2, 3)}
+    assert set(found) == {*numbers, "proposer"}
+    for name, number in numbers.items():
+        assert found[name].safekeeper_id == number
+    assert found["proposer"].roles == {Role.PROPOSER}
+
+
+def standby_names(others: list[str]) -> str:
+    """Return synchronous_standby_names as CloudNativePG makes it of the manifest."""
+    given = of_kind("Cluster")["shop"]["spec"]["postgresql"]["synchronous"]
+    names = [*given["standbyNamesPre"], *others[: given["maxStandbyNamesFromCluster"]]]
+    quoted = ",".join(f'"{name}"' for name in names)
+    return f"{given['method'].upper()} {given['number']} ({quoted})"
+
+
+def test_no_commit_does_without_walkeeper_under_cloudnative_pg() -> None:
+    """FIRST 2 of three names would take both standbys while walkeeper is away."""
+    assert standby_names(["shop-2", "shop-3"]) == 'FIRST 2 ("walkeeper","shop-2")'
+    cluster = of_kind("Cluster")["shop"]["spec"]
+    assert cluster["postgresql"]["synchronous"]["dataDurability"] == "required"
+    (role,) = cluster["managed"]["roles"]
+    dsn = of_kind("ConfigMap")["walkeeper"]["data"]["WALKEEPER_DSN"]
+    assert f"user={role['name']} " in dsn and role["replication"] and role["login"]
+    assert "host=shop-rw " in dsn

@@ -1,0 +1,1 @@
+"""The Debian packages: their text in the gate, and a play in trees of Debian (`make deb-test`)."""
