@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.proof.mutants import syntax
-from tests.proof.mutants.syntax import PACKAGES, DoesNotFit
+from tests.proof.mutants.syntax import BESIDE, PACKAGES, DoesNotFit
 from tests.support.folders import ROOT
 
 # Programs that run stories by seed, and search: `python -m` these.
@@ -97,7 +97,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
     """What simulator, exploration and the tests of the packages need, in the new folder `tree`;
     edited."""
     without = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
-    for package in PACKAGES:
+    for package in (*PACKAGES, *BESIDE):
         shutil.copytree(ROOT / package, tree / package, ignore=without, copy_function=_place)
     (tree / "tests/proof").mkdir(parents=True)
     for path in (*(ROOT / "tests").glob("*.py"), *(ROOT / "tests/proof").glob("*.py")):

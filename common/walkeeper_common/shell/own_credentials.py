@@ -1,0 +1,27 @@
+"""The TLS file of this process, fixed once at its start: its identity towards all peers.
+
+`--tls` sets it. ssl is imported only if there is one: `restore` starts for each segment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from walkeeper_common.shell.credentials import Credentials
+
+_process: list[Credentials] = []
+
+
+def use_credentials(path: str | None) -> None:
+    """Use this TLS file from now on, or none; raise Refused if it cannot be used."""
+    _process.clear()
+    if path is not None:
+        from walkeeper_common.shell.credentials import Credentials
+
+        _process.append(Credentials(path))
+
+
+def own_credentials() -> Credentials | None:
+    """Return the credentials of this process, or None if it speaks to safekeepers in plain."""
+    return _process[0] if _process else None
