@@ -121,7 +121,8 @@ async def _serve_http(
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None
-    shown = endpoints(catalog, settings.acceptor_id, audit)
+    is_open = bool(open_doors(settings))
+    shown = endpoints(catalog, settings.acceptor_id, audit, is_open=is_open)
     await serve_http(settings.http, shown, on_listening=on_listening)
 
 

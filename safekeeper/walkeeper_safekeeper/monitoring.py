@@ -11,8 +11,10 @@ from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status
 
 
-def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
-    """Return the endpoints for `serve_http`."""
+def endpoints(
+    catalog: LogCatalog, acceptor_id: int, audit: Audit, *, is_open: bool = False
+) -> Endpoints:
+    """Return the endpoints for `serve_http`. With `is_open`, strangers need no certificate."""
 
     def not_ready() -> str | None:
         refusing = {log.cluster: log.driver.acceptor.refusal for log in catalog.logs()}
@@ -25,7 +27,13 @@ def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
 
     def gauges() -> Sequence[Gauge]:
         opened = [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
-        return [*opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id)]
+        port = Gauge(
+            "walkeeper_safekeeper_unauthenticated",
+            "1: peers from everywhere need no certificate (--allow-unauthenticated).",
+            float(is_open),
+            {"safekeeper": str(acceptor_id)},
+        )
+        return [*opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id), port]
 
     return Endpoints(not_ready, status, gauges)
 

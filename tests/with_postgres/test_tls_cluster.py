@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,10 @@ from tests.safekeeper.test_proposer_session import GREETING
 from tests.support.cluster import Cluster, Daemon, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.recorders import Recorders
+from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from walkeeper_common.identity import Role
-from walkeeper_common.shell.own_credentials import own_credentials, use_credentials
 from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, FrameReader, Message, encode
 from walkeeper_common.wire.member_change import MembersQuery
@@ -28,38 +27,6 @@ from walkeeper_common.wire.requests import LogQuery, StatusRequest
 from walkeeper_safekeeper.permissions import MESSAGES
 
 pytestmark = pytest.mark.postgres
-
-
-class TlsCluster(Cluster):
-    """Each daemon and command has a file of its own role."""
-
-    files: TlsFiles
-
-    def new_safekeeper(self, number: int, port: int, data_dir: Path | None = None) -> Daemon:
-        made = super().new_safekeeper(number, port, data_dir)
-        file = self.files.path(Role.SAFEKEEPER, str(number))
-        made.arguments = (*made.arguments, "--tls", file, "--require-tls")
-        return made
-
-    def new_proposer(
-        self, name: str, *options: str, dsn: str | None = None, cluster: str | None = None
-    ) -> Daemon:
-        file = self.files.path(Role.PROPOSER, "db1", cluster="main")
-        return super().new_proposer(name, *options, "--tls", file, dsn=dsn, cluster=cluster)
-
-    def command(self, name: str, *options: str) -> str:
-        return super().command(name, *options, "--tls", self.files.path(Role.ADMIN, "alice"))
-
-
-@contextmanager
-def speaking_as(file: str | None) -> Iterator[None]:
-    """Let this process be the owner of the file, and then who it was before."""
-    before = own_credentials()
-    use_credentials(file)
-    try:
-        yield
-    finally:
-        use_credentials(before.path if before is not None else None)
 
 
 def answer_to(cluster: Cluster, frame: bytes) -> str:
@@ -92,12 +59,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 @pytest.fixture(scope="module")
 def cluster(files: TlsFiles) -> Iterator[TlsCluster]:
-    TlsCluster.files = files
-    with (
-        PostgresServer.create() as server,
-        speaking_as(files.path(Role.ADMIN, "alice")),
-        TlsCluster.create(server) as made,
-    ):
+    with PostgresServer.create() as server, TlsCluster.with_files(server, files) as made:
         yield made
 
 

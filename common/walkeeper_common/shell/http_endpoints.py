@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_common.shell.version import program_version
 
@@ -68,13 +69,21 @@ class _Collector(Collector):
 
     def collect(self) -> list[Metric]:
         families: dict[str, GaugeMetricFamily] = {}
-        for gauge in self._gauges():
+        for gauge in [*self._gauges(), *_own_certificate()]:
             family = families.get(gauge.name)
             if family is None:
                 family = GaugeMetricFamily(gauge.name, gauge.help, labels=list(gauge.labels))
                 families[gauge.name] = family
             family.add_metric(list(gauge.labels.values()), gauge.value)
         return list(families.values())
+
+
+def _own_certificate() -> Iterator[Gauge]:
+    """Yield the figure that every daemon with a TLS file has."""
+    end_s = certificate_end_s()
+    if end_s is not None:
+        text = "The end of this daemon's certificate, in Unix time."
+        yield Gauge("walkeeper_certificate_end_seconds", text, end_s, {})
 
 
 class _Refusal(asyncio.Protocol):

@@ -25,3 +25,16 @@ def use_credentials(path: str | None) -> None:
 def own_credentials() -> Credentials | None:
     """Return the credentials of this process, or None if it speaks to safekeepers in plain."""
     return _process[0] if _process else None
+
+
+def own_libpq_parameters() -> dict[str, str]:
+    """Return libpq's parameters for a safekeeper, or an empty dictionary if there is no file.
+
+    libpq reads the file again for each connection. It cannot tell a safekeeper's certificate from
+    another one, so the host's name decides: files of other roles name none.
+    """
+    credentials = own_credentials()
+    if credentials is None:
+        return {}
+    files = dict.fromkeys(("sslcert", "sslkey", "sslrootcert"), credentials.path)
+    return {"sslmode": "verify-full", **files}
