@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.certificate_identity import check_stated_id
+from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.identity import Identity
+from walkeeper_common.shell.safekeeper_connection import open_streams
+from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.wire.requests import LogState
 
 
 class Unreachable(Exception):
@@ -26,11 +31,11 @@ async def ask(address: Address, question: Message, timeout_s: float) -> Message:
     shown = shown_address(address)
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*address)
+            reader, writer = await open_streams(address)
             try:
                 writer.write(PREFACE)
                 writer.writelines(encode(question))
-                return await _read_one(reader)
+                return _checked(await _read_one(reader), identity_of(writer.transport), shown)
             finally:
                 writer.close()
     except TimeoutError:
@@ -41,6 +46,16 @@ async def ask(address: Address, question: Message, timeout_s: float) -> Message:
         raise NoAnswer(f"{shown} does not speak walkeeper's protocol: {error}") from error
     except RemoteProtocolError as error:
         raise Unreachable(f"{shown} does not speak walkeeper's protocol: {error}") from error
+
+
+def _checked(answer: Message, identity: Identity, shown: str) -> Message:
+    """Return the answer; raise Unreachable if it is not that of the certificate's safekeeper."""
+    if isinstance(answer, LogState):
+        try:
+            check_stated_id(identity, answer.acceptor_id)
+        except Refused as error:
+            raise Unreachable(f"{shown}: {error}") from error
+    return answer
 
 
 async def _read_one(reader: asyncio.StreamReader) -> Message:

@@ -258,6 +258,23 @@ log_json_option = option(
 )
 
 
+def use_tls(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Use the file of --tls in this process, before the command runs."""
+    from walkeeper_common.shell.own_credentials import use_credentials
+
+    if not ctx.resilient_parsing:
+        use_credentials(value)
+
+
+tls_option = option(
+    "--tls",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    expose_value=False,
+    callback=use_tls,
+    help="Speak TLS to safekeepers, with the key, the certificate and the CA in this file. "
+    "`walkeeper certs` makes it.",
+)
 safekeepers_option = option(
     "--safekeepers",
     type=HostPorts(),

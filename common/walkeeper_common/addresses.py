@@ -59,19 +59,22 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def refuse_open_door(address: Address | None, option: str, risk: str, *, allowed: bool) -> bool:
+def refuse_open_door(
+    address: Address | None, option: str, risk: str, *, allowed: bool, takes_tls: bool = False
+) -> bool:
     """Return whether strangers reach the address; raise Refused if that is not `allowed`.
 
-    `risk` says what a client that reaches it can do: a daemon has no authentication of its own.
+    `risk` says what a client that reaches it can do without authentication. `takes_tls`: a TLS file
+    is the better remedy.
     """
     if address is None or is_loopback(address[0]):
         return False
     if allowed:
         return True
     raise Refused(
-        f"{option} {address[0]} is not loopback, and this version has no authentication: a client "
-        f"that reaches the port can {risk}; listen on 127.0.0.1, or add --allow-unauthenticated on "
-        "a network that you trust"
+        f"{option} {address[0]} is not loopback, and the port has no authentication: a client that "
+        f"reaches it can {risk}; {'add --tls FILE, ' * takes_tls}listen on 127.0.0.1, or add "
+        "--allow-unauthenticated on a network that you trust"
     )
 
 

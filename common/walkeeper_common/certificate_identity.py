@@ -56,6 +56,28 @@ def identity_of_certificate(certificate: Mapping[str, Any]) -> Identity:
     )
 
 
+def safekeeper_of_certificate(certificate: Mapping[str, Any]) -> Identity:
+    """Return the identity of a server that has to be a safekeeper; raise Refused if it is none."""
+    identity = identity_of_certificate(certificate)
+    if identity.safekeeper_id is None:
+        roles = ", ".join(sorted(identity.roles))
+        raise Refused(f"the server's certificate is that of {roles} {identity.name}, no safekeeper")
+    return identity
+
+
+def check_stated_id(identity: Identity, stated_id: int) -> None:
+    """Raise Refused if a safekeeper states another id than its certificate.
+
+    A host that holds the file of safekeeper 1 can then not vote as safekeeper 2. A plain connection
+    has no certificate, and states what it likes.
+    """
+    if identity.safekeeper_id not in (None, stated_id):
+        raise Refused(
+            f"it says that it is safekeeper {stated_id}, and its certificate is that of safekeeper "
+            f"{identity.safekeeper_id}; give each safekeeper its own file"
+        )
+
+
 def _parts(uri: str) -> tuple[str, Role, str]:
     parts = uri.removeprefix(SCHEME).split("/")
     if len(parts) != 3 or not parts[0] or not NAME.fullmatch(parts[2]):

@@ -38,3 +38,7 @@ class Identity:
 ANYBODY = Identity(
     name="anybody", roles=frozenset(Role), clusters=None, safekeeper_id=None, how="none"
 )
+# The peer of a TLS connection until its certificate is checked. It may do nothing.
+NOBODY = Identity(
+    name="nobody", roles=frozenset(), clusters=frozenset(), safekeeper_id=None, how="none"
+)

@@ -108,3 +108,8 @@ def samples(figures: Iterable[Figure[T]], of: T, labels: Mapping[str, str]) -> I
 
 
 BUILD_INFO = gauge("walkeeper_build_info", "1, with the version of the daemon.", ("version",))
+CERTIFICATE_END = gauge(
+    "walkeeper_certificate_end_seconds",
+    "The end of this daemon's certificate, in Unix time. Absent without a TLS file.",
+    unit="seconds",
+)

@@ -10,9 +10,12 @@ from functools import partial
 from typing import TypeAlias
 
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.certificate_identity import check_stated_id
+from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
+from walkeeper_common.shell.safekeeper_connection import connect
 from walkeeper_common.wire.framing import Message, encode
-from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.wire.messages import AcceptorGreeting, Buffer
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, LinkUp, Received
 
 logger = logging.getLogger("walkeeper.links")
@@ -39,11 +42,22 @@ class _Link:
 class _LinkOwner:
     """The owner of one connection; it passes messages on while that is the link's current one."""
 
-    def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeLinksFrames) -> None:
-        self._link, self._post = link, post
+    def __init__(
+        self,
+        link: _Link,
+        connection: FramedConnection,
+        post: Callable[[Event], None],
+        take: TakeLinksFrames,
+    ) -> None:
+        self._link, self._connection, self._post = link, connection, post
         self.on_frames: TakeFrames = partial(take, link.number)
 
     def on_message(self, message: Message) -> None:
+        if isinstance(message, AcceptorGreeting):
+            try:
+                check_stated_id(self._connection.identity, message.acceptor_id)
+            except Refused as error:
+                raise RemoteProtocolError(str(error)) from error
         self._post(Received(self._link.number, message))
 
     def on_closed(self, reason: str) -> None:
@@ -101,15 +115,11 @@ class SafekeeperLinks:
 
     async def _connect(self, link: _Link) -> None:
         link.closed.clear()
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            try:
-                transport, connection = await loop.create_connection(
-                    lambda: FramedConnection(lambda _: _LinkOwner(link, self._post, self._take)),
-                    *link.address,
-                )
-            except UnicodeError as error:  # an address from another safekeeper
-                raise OSError(f"this cannot be a host's name: {error}") from error
+            transport, connection = await connect(
+                link.address,
+                lambda: FramedConnection(lambda it: _LinkOwner(link, it, self._post, self._take)),
+            )
         _set_socket_options(transport)
         connection.greet(transport)
         link.connection = connection

@@ -17,6 +17,7 @@ from typing import NoReturn
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.logs import log_note
+from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
 from walkeeper_proposer.consensus.proposer import Proposer
@@ -114,7 +115,7 @@ async def _send(address: Address, report: PrimaryReport) -> None:
     """Connect, send and close. A safekeeper that is away learns the next report."""
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(*address)
+            _, writer = await open_streams(address)
             try:
                 writer.write(PREFACE)
                 writer.writelines(encode(report))
@@ -123,5 +124,5 @@ async def _send(address: Address, report: PrimaryReport) -> None:
                 await writer.wait_closed()
             finally:
                 writer.close()
-    except (OSError, TimeoutError, UnicodeError):
+    except (OSError, TimeoutError):
         return

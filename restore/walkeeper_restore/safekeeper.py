@@ -13,7 +13,8 @@ from struct import error as StructError
 from struct import unpack_from
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
+from walkeeper_common.certificate_identity import check_stated_id
+from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
@@ -23,6 +24,7 @@ from walkeeper_common.postgres.pgwire import (
     startup_packet,
 )
 from walkeeper_common.quorum import LogKind
+from walkeeper_common.shell import safekeeper_socket
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, crc_of, encode
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
@@ -60,8 +62,7 @@ class Safekeeper:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.shown = f"safekeeper at {shown_address(address)}"
         try:
-            self._socket = socket.create_connection(address, timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket, self._identity = safekeeper_socket.connect(address, timeout_s)
             self._socket.sendall(PREFACE)
         except OSError as error:
             raise Unreachable(f"{self.shown} is unreachable: {error}") from error
@@ -88,6 +89,10 @@ class Safekeeper:
         answer = self._next()
         if not isinstance(answer, AcceptorGreeting):
             raise Unreachable(f"{self.shown} answered with {type(answer).__name__}")
+        try:
+            check_stated_id(self._identity, answer.acceptor_id)
+        except Refused as error:
+            raise Unreachable(f"{self.shown}: {error}") from error
         return answer
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[tuple[Lsn, memoryview]]:
@@ -175,7 +180,7 @@ def timeline_history(
         "options": f"-c walkeeper.cluster={cluster}",
     }
     try:
-        with socket.create_connection(address, timeout_s) as connection:
+        with safekeeper_socket.connect_postgres(address, timeout_s) as connection:
             connection.sendall(startup_packet(login))
             _rows_until_ready(connection)
             query = f"TIMELINE_HISTORY {timeline}\0".encode()

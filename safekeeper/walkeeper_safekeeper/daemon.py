@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from walkeeper_archive.open_store import open_store
-from walkeeper_common.addresses import refuse_open_door, shown_address
-from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
+from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_safekeeper.connection_limits import Limits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
-from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, serve
+from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
@@ -26,6 +27,12 @@ logger = logging.getLogger("walkeeper.safekeeper")
 # With clients, those of --http and connections that say nothing below 1,000: descriptors.py.
 PROPOSERS_MAX = 400
 RESERVED_SHARE = 10  # one place of so many is left to commands and to the leader
+
+WARN_EACH_S = 3600.0
+RISKS = {
+    "--listen": "read and write the WAL",
+    "--http": "see the names, members and positions of the logs",
+}
 
 
 def run(settings: SafekeeperSettings) -> int:
@@ -36,6 +43,7 @@ def run(settings: SafekeeperSettings) -> int:
 
 
 async def _main(settings: SafekeeperSettings) -> int:
+    _refuse_wrong_file(settings)
     _refuse_open_door(settings)
     claimed = claim_data_directory(settings.data_dir, settings.acceptor_id)
     try:
@@ -56,6 +64,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     def on_ready(host: str, port: int) -> None:
         announce_ready(f"safekeeper {settings.acceptor_id} on {shown_address((host, port))}")
 
+    group.create_task(_warn_of_open_doors(settings), name="warnings of open doors")
     try:
         await catalog.open_all()
         group.create_task(door.run(), name="silent connections")
@@ -74,6 +83,8 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             audit=audit,
             clients_max=connections_allowed(CLIENTS_MAX),
             undecided_max=connections_allowed(UNDECIDED_MAX),
+            plain=PlainPeers(not settings.require_tls, anywhere=settings.allow_unauthenticated),
+            credentials=own_credentials(),
         )
     finally:
         await catalog.close()
@@ -110,16 +121,53 @@ async def _serve_http(
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None
-    shown = endpoints(catalog, settings.acceptor_id, audit)
+    is_open = bool(open_doors(settings))
+    shown = endpoints(catalog, settings.acceptor_id, audit, is_open=is_open)
     await serve_http(settings.http, shown, on_listening=on_listening)
 
 
+def _refuse_wrong_file(settings: SafekeeperSettings) -> None:
+    """Raise Refused for a TLS file that peers would refuse, or for options that contradict it."""
+    credentials = own_credentials()
+    if credentials is None:
+        if settings.require_tls:
+            raise Refused("--require-tls needs a TLS file: add --tls FILE")
+        return
+    if settings.require_tls and settings.allow_unauthenticated:
+        raise Refused("--require-tls and --allow-unauthenticated exclude each other")
+    stated_id = credentials.own_identity().safekeeper_id
+    if stated_id != settings.acceptor_id:
+        whose = "no safekeeper's" if stated_id is None else f"that of safekeeper {stated_id}"
+        raise Refused(
+            f"the certificate in {credentials.path} is {whose}, and this is safekeeper "
+            f"{settings.acceptor_id}; issue one with --role safekeeper "
+            f"--name {settings.acceptor_id}"
+        )
+
+
 def _refuse_open_door(settings: SafekeeperSettings) -> None:
-    """Apply the loopback rule to both ports; raise Refused, or warn of an open one."""
+    """Apply the loopback rule to both ports; raise Refused if it is broken."""
     allowed = settings.allow_unauthenticated
-    for address, option, risk in (
-        (settings.listen, "--listen", "read and write the WAL"),
-        (settings.http, "--http", "see the names, members and positions of the logs"),
-    ):
-        if refuse_open_door(address, option, risk, allowed=allowed) and address is not None:
-            logger.warning("no authentication: all that reach %s can %s", address[0], risk)
+    is_secured = allowed or own_credentials() is not None
+    risk = RISKS["--listen"]
+    refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, takes_tls=True)
+    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed)
+
+
+def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
+    """Return a warning for each port where strangers need no certificate."""
+    if not settings.allow_unauthenticated:
+        return ()
+    return [
+        f"no authentication: all that reach {address[0]} can {RISKS[option]}"
+        for address, option in ((settings.listen, "--listen"), (settings.http, "--http"))
+        if address is not None and not is_loopback(address[0])
+    ]
+
+
+async def _warn_of_open_doors(settings: SafekeeperSettings) -> None:
+    """Warn now and each hour, until cancelled; it ends at once if there is no open door."""
+    while warnings := open_doors(settings):
+        for warning in warnings:
+            logger.warning("%s", warning)
+        await asyncio.sleep(WARN_EACH_S)

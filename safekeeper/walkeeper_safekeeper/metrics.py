@@ -36,6 +36,11 @@ BROKEN = gauge(
     "1 if the log cannot be opened, or its disk has failed; /ready has the reason.",
     LABELS,
 )
+UNAUTHENTICATED = gauge(
+    "walkeeper_safekeeper_unauthenticated",
+    "1 if peers from everywhere need no certificate (--allow-unauthenticated).",
+    OWN,
+)
 REFUSALS = counter(
     "walkeeper_safekeeper_refusals_total",
     "Peers and requests refused since the start; the audit lines have them.",
@@ -209,6 +214,7 @@ OF_ARCHIVE: tuple[Figure[Offload], ...] = (
 
 METRICS = (
     *(figure.metric for figure in OF_DISK),
+    UNAUTHENTICATED,
     BROKEN,
     REFUSALS,
     *(figure.metric for figure in OF_LOG),

@@ -10,11 +10,21 @@ from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status
-from walkeeper_safekeeper.metrics import BROKEN, OF_ARCHIVE, OF_DISK, OF_LOG, REFUSALS, STANDBY_LAG
+from walkeeper_safekeeper.metrics import (
+    BROKEN,
+    OF_ARCHIVE,
+    OF_DISK,
+    OF_LOG,
+    REFUSALS,
+    STANDBY_LAG,
+    UNAUTHENTICATED,
+)
 
 
-def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
-    """Return the endpoints for `serve_http`."""
+def endpoints(
+    catalog: LogCatalog, acceptor_id: int, audit: Audit, *, is_open: bool = False
+) -> Endpoints:
+    """Return the endpoints for `serve_http`. With `is_open`, strangers need no certificate."""
 
     def not_ready() -> str | None:
         refusing = {log.cluster: log.driver.acceptor.refusal for log in catalog.logs()}
@@ -28,7 +38,14 @@ def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
     def figures() -> Sequence[Sample]:
         opened = [sample for log in catalog.logs() for sample in _of_log(log, acceptor_id)]
         space = samples(OF_DISK, catalog.space, {"safekeeper": str(acceptor_id)})
-        return [*space, *opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id)]
+        port = Sample(UNAUTHENTICATED, float(is_open), {"safekeeper": str(acceptor_id)})
+        return [
+            port,
+            *space,
+            *opened,
+            *_unopened(catalog, acceptor_id),
+            *_refusals(audit, acceptor_id),
+        ]
 
     return Endpoints(not_ready, status, figures)
 

@@ -12,16 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from walkeeper_common.addresses import is_loopback
-from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import ANYBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.wire.framing import encode, first_frame_limit
-from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.wire.framing import first_frame_limit
 from walkeeper_safekeeper.connection_limits import ConnectionLimits, Limits
 from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.opening import host_of, peer_name, refuse_proposer
 from walkeeper_safekeeper.proposer_session import LogCatalog, ProposerSession
-from walkeeper_safekeeper.server import peer_name
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
@@ -50,7 +48,7 @@ class ProposerDoor:
         self._numbers = itertools.count(1)
 
     def __call__(self, transport: asyncio.Transport, received: bytes) -> None:
-        number, host = next(self._numbers), _host_of(transport)
+        number, host, identity = next(self._numbers), host_of(transport), identity_of(transport)
         leaders = {log.driver.acceptor.appender for log in self._catalog.logs()} - {None}
         entry = self._limits.enter(
             number,
@@ -60,14 +58,14 @@ class ProposerDoor:
             leaders={leader for leader in leaders if leader is not None},
         )
         if entry.refusal is not None:
-            self._audit.refusal("places", ANYBODY, peer_name(transport), text=entry.refusal)
+            self._audit.refusal("places", identity, peer_name(transport), text=entry.refusal)
             refuse_proposer(transport, entry.refusal)
             return
         if entry.evicted is not None:
             self._evict(entry.evicted, "silent for longest when the connections ran short")
         connection = FramedConnection(
             lambda c: ProposerSession(
-                c, self._catalog, number, self._start, self, ANYBODY, self._audit
+                c, self._catalog, number, self._start, self, identity, self._audit
             ),
             limit_of=first_frame_limit,
         )
@@ -105,15 +103,3 @@ class ProposerDoor:
         """Free the place of a closed connection."""
         self._connections.pop(number, None)
         self._limits.leave(number)
-
-
-def refuse_proposer(transport: asyncio.Transport, text: str) -> None:
-    """Refuse a connection; a retry, as proposers and commands make, may succeed."""
-    logger.warning("refused %s: %s", peer_name(transport), text)
-    transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
-    transport.close()
-
-
-def _host_of(transport: asyncio.Transport) -> str:
-    name = transport.get_extra_info("peername")
-    return str(name[0]) if isinstance(name, tuple) else ""

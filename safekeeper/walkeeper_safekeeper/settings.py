@@ -29,6 +29,7 @@ class SafekeeperSettings:
     wal_bytes_max: int | None = None
     archive: ArchiveSettings | None = None
     allow_unauthenticated: bool = False
+    require_tls: bool = False
     audit_json: bool = False
     log_level: str = "INFO"
     log_json: bool = False

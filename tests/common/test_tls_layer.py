@@ -311,3 +311,76 @@ def test_a_failed_handshake_closes_with_the_reason(files: TlsFiles, runner: Runn
             end.close()
 
     runner(story())
+
+
+@pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
+@pytest.mark.parametrize("is_full", [False, True], ids=["idle", "full"])
+def test_a_write_on_a_broken_connection_neither_raises_nor_waits(
+    files: TlsFiles, runner: Runner, is_full: bool
+) -> None:
+    """Garbage from the peer breaks TLS, while a full socket takes no alert any more.
+
+    The writer of WAL learns of it from on_closed alone, as when a socket is lost.
+    """
+
+    async def story() -> None:
+        server_layer, client_layer = pair(
+            files.safekeeper(1).server_context(), files.proposer().client_context()
+        )
+        here, there = socket.socketpair()
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        for end in (here, there):
+            end.setblocking(False)
+        heard, said = Hears(), Hears()
+        server = await encrypted(here, server_layer, heard)
+        client = await encrypted(there, client_layer, said)
+        await until(lambda: not client.is_closed and not server.is_closed, 20)
+        client.pause_reading()
+        if is_full:
+            server.send(append_of(1 << 20))
+            assert server.unsent_bytes
+        os.write(there.fileno(), b"garbage in place of a TLS record")
+        try:
+            for _ in range(1000):
+                server.send(append_of(100))
+                if heard.reasons:
+                    break
+                await asyncio.sleep(0.01)
+            server.send(append_of(100))
+            assert heard.reasons == ["TLS: wrong version number"] and server.is_closed
+        finally:
+            server.abort("done")
+            client.abort("done")
+            await asyncio.sleep(0.01)  # the transports let go of their sockets
+            for end in (here, there):
+                end.close()
+
+    runner(story())
+
+
+def test_a_write_that_tls_refuses_ends_the_connection(files: TlsFiles) -> None:
+    async def story() -> None:
+        server_layer, client_layer = pair(
+            files.safekeeper(1).server_context(), files.proposer().client_context()
+        )
+        here, there = socket.socketpair()
+        for end in (here, there):
+            end.setblocking(False)
+        heard, said = Hears(), Hears()
+        server = await encrypted(here, server_layer, heard)
+        client = await encrypted(there, client_layer, said)
+        await until(lambda: not client.is_closed and not server.is_closed, 20)
+        server_layer.shut_down()  # OpenSSL takes no bytes after that
+        try:
+            for _ in range(3):
+                server.send(append_of(100))
+            await until(lambda: bool(heard.reasons and said.reasons), 20)
+            assert heard.reasons == ["TLS: protocol is shutdown"]
+        finally:
+            server.abort("done")
+            client.abort("done")
+            await asyncio.sleep(0.01)  # the transports let go of their sockets
+            for end in (here, there):
+                end.close()
+
+    uvloop.run(story())

@@ -32,6 +32,7 @@ MAY_BE_UNREPEATABLE = (
     "lab/walkeeper_lab/demo/stage.py",
     "cli/walkeeper_cli/commands/archive.py",
     "cli/walkeeper_cli/commands/certs.py",
+    "common/walkeeper_common/shell/certificate_watch.py",
     "common/walkeeper_common/shell/credentials.py",
     "cli/walkeeper_cli/commands/standby_check.py",
     "cli/walkeeper_cli/commands/status.py",

@@ -5,6 +5,7 @@
 
 The protocol is PostgreSQL's own for standbys (IDENTIFY_SYSTEM, SHOW, TIMELINE_HISTORY,
 START_REPLICATION PHYSICAL), through libpq, whose environment holds (PGUSER, PGPASSFILE, PGSSLMODE).
+The TLS file of --tls, if there is one, comes before it.
 Contract: it has no slot. A stream lasts as long as one fetch, so WAL is retained for no longer.
 Every failure is Unavailable with the address. The connection is then closed and not used again.
 """
@@ -25,6 +26,7 @@ from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
+from walkeeper_common.shell.own_credentials import own_libpq_parameters
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 
@@ -80,7 +82,7 @@ class SafekeeperLink:
             host=host, port=str(port), user=os.environ.get("PGUSER", USER),
             dbname="replication", replication="true", application_name=application_name,
             keepalives_idle=10, tcp_user_timeout=20000,
-            **({"options": options} if options else {}),
+            **({"options": options} if options else {}), **own_libpq_parameters(),
         )  # fmt: skip
         pg = pq.PGconn.connect_start(text.encode())
         # PQconnectdb would keep the interpreter's lock while it waits.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import HostPorts, config_option, option
+from walkeeper_cli.options import HostPorts, config_option, option, tls_option
 from walkeeper_common.addresses import Address
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -117,6 +117,7 @@ def verify(
         help="Every safekeeper of the log; each must answer. WAL that its slots, readers and "
         "members still need stays as well.",
 )  # fmt: skip
+@tls_option
 @option("--dry-run", "-n", is_flag=True, help="Print the files to delete; delete none.")
 @option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 @config_option

@@ -33,7 +33,7 @@ file_argument = click.argument(
 def command() -> None:
     """Make a certificate authority, and one TLS file for each daemon.
 
-    The daemons of this version do not use these files yet (docs/tls.md).
+    A daemon or command takes its file with --tls (docs/tls.md).
 
     \b
     Three machines:

@@ -15,12 +15,14 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 
 
 @click.command("create", short_help="Create a log on its safekeepers.")
 @safekeepers_option
+@tls_option
 @dsn_option
 @cluster_option
 @option(

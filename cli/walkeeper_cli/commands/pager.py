@@ -22,6 +22,7 @@ from walkeeper_cli.options import (
     log_json_option,
     log_level_option,
     option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.lsn import Lsn
@@ -31,6 +32,7 @@ AT_DEFAULT = "127.0.0.1:5460"
 
 @click.group("pager", invoke_without_command=True, short_help="Serve pages as of any recent LSN.")
 @option("--safekeepers", type=HostPorts(), metavar="H:P,H:P,H:P", help="The safekeepers to follow.")
+@tls_option
 @option(
     "--base",
     type=click.Path(exists=True, file_okay=False),

@@ -20,6 +20,7 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
+    tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 
@@ -28,6 +29,7 @@ RISK = "see the members and the positions of the log"
 
 @click.command("proposer", short_help="Run the daemon beside a primary.")
 @safekeepers_option
+@tls_option
 @dsn_option
 @cluster_option
 @option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")

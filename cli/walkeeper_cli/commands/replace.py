@@ -16,6 +16,7 @@ from walkeeper_cli.options import (
     config_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.shell.command_output import Audience
@@ -40,6 +41,7 @@ class Newcomer(ParamType):
 
 @click.command("replace", short_help="Replace a lost safekeeper by another one.")
 @safekeepers_option
+@tls_option
 @option(
     "--member",
     type=click.IntRange(0),

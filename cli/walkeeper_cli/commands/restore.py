@@ -12,6 +12,7 @@ from walkeeper_cli.options import (
     cluster_option,
     config_option,
     option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 
@@ -37,6 +38,7 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
     metavar="H:P,H:P,H:P",
     help="Every safekeeper of the log. Without this option the archive's end is the log's end.",
 )
+@tls_option
 @option("--archive", metavar="URL", help="An archive with WAL that the safekeepers do not have.")
 @cluster_option
 @option(

@@ -13,6 +13,7 @@ from walkeeper_cli.options import (
     log_json_option,
     log_level_option,
     option,
+    use_tls,
 )
 from walkeeper_common.addresses import Address
 
@@ -59,6 +60,20 @@ from walkeeper_common.addresses import Address
     help="Allow --listen and --http beyond loopback without authentication, on a network that you "
     "trust.",
 )
+@option(
+    "--tls",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    expose_value=False,
+    callback=use_tls,
+    help="Speak TLS on the port of --listen, and take the identity and the role of a peer from its "
+    "certificate. The file has the key, the certificate and the CA: see `walkeeper certs`.",
+)
+@option(
+    "--require-tls",
+    is_flag=True,
+    help="Refuse a peer without a certificate on loopback, too.",
+)
 @http_option
 @option(
     "--archive",
@@ -94,6 +109,7 @@ def command(
     archive_compress: str,
     archive_tail_interval: float,
     allow_unauthenticated: bool,
+    require_tls: bool,
     http: Address | None,
     audit_json: bool,
     log_json: bool,
@@ -122,6 +138,7 @@ def command(
         wal_bytes_max=wal_size_max,
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
+        require_tls=require_tls,
         http=http,
         audit_json=audit_json,
         log_level=log_level,

@@ -19,6 +19,7 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -36,6 +37,7 @@ ANSWER_S = 3.0
 
 @click.command("settle", short_help="Fence older proposers; print the end of the log.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option(
     "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."

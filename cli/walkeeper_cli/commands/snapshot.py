@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     dsn_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -22,6 +23,7 @@ from walkeeper_common.shell.command_output import Audience
 
 @click.command("snapshot", short_help="Copy published tables to Parquet, joined to a logical log.")
 @safekeepers_option
+@tls_option
 @dsn_option
 @cluster_option
 @option("--slot", type=SlotName(), required=True, help="The consumer's, in the log; it is made.")

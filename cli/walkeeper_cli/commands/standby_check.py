@@ -16,6 +16,7 @@ from walkeeper_cli.options import (
     config_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 
@@ -36,6 +37,7 @@ PAUSE_S = 0.5
     help="The server's data directory.  [default: $PGDATA]",
 )
 @safekeepers_option
+@tls_option
 @option("--archive", metavar="URL", help="Read here what the safekeepers do not keep any more.")
 @cluster_option
 @option(

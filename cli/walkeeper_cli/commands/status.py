@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     config_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 
@@ -23,6 +24,7 @@ WATCH_S = 2.0
 
 @click.command("status", short_help="Show the positions of all members, and the blocking one.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option(
     "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."

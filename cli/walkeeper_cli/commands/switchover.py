@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -24,6 +25,7 @@ NO_STANDBY = "No standby replays it: name the primary's physical log in --cluste
 
 @click.command("switchover", short_help="Hand over to a standby by plan, in about a second.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option(
     "--primary",

@@ -18,6 +18,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import StandbyStatus
+from walkeeper_common.shell.own_credentials import own_libpq_parameters
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options, quote_literal
 
 USER = "walkeeper"  # unless PGUSER is set: a safekeeper has no roles
@@ -38,6 +39,7 @@ class ConsumerLink:
                 host=host, port=str(port), user=os.environ.get("PGUSER", USER), dbname=cluster,
                 replication="database", application_name="walkeeper snapshot",
                 options=f"-c walkeeper.cluster={cluster}", connect_timeout="5",
+                **own_libpq_parameters(),
             )  # fmt: skip
             connection = pq.PGconn.connect(text.encode())
             if connection.status == pq.ConnStatus.OK:

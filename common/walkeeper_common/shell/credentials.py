@@ -4,11 +4,9 @@ One PEM file has all three: the private key, the leaf, then every CA. `walkeeper
 libpq takes the same file as sslcert, sslkey and sslrootcert. During a change of CA it has the old
 and the new one.
 
-Each new connection looks at the file and loads a newer one. So a renewal needs no restart, and open
-connections keep the certificate with which they began. A file that cannot be loaded leaves the old
-one in force, with one warning for each such file.
-
-`use_credentials` fixes the identity of this process towards safekeepers, once, at its start.
+Each new connection looks at the file and loads a newer one, and so does SIGHUP. A renewal needs no
+restart, and open connections keep the certificate with which they began. A file that cannot be
+loaded leaves the old one in force, with one warning for each such file.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import os
 import ssl
 import stat
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from walkeeper_common.certificate_identity import identity_of_certificate
@@ -35,74 +34,80 @@ MODE_MAX: Final = 0o600
 WARN_BEFORE_S: Final = 14 * 86400
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """One version of the file: a context for each kind of peer, and the end of validity."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+    reader: ssl.SSLContext
+    end_s: float
+
+
 class Credentials:
     """One TLS file; raises Refused at once if it cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._stamp = _stamp(path)
-        self._server, self._client = _load(path)
+        self._loaded = _load(path)
         self._refused_stamp: tuple[int, ...] | None = None
 
     def server_context(self) -> ssl.SSLContext:
         """Return the context for new connections of clients, from the file as it is now."""
-        self._reload()
-        return self._server
+        self.reload()
+        return self._loaded.server
 
     def client_context(self) -> ssl.SSLContext:
         """Return the context for new connections to safekeepers, from the file as it is now."""
-        self._reload()
-        return self._client
+        self.reload()
+        return self._loaded.client
+
+    def reader_context(self) -> ssl.SSLContext:
+        """Return the context for a safekeeper's PostgreSQL side, from the file as it is now."""
+        self.reload()
+        return self._loaded.reader
 
     def own_identity(self) -> Identity:
         """Return the identity that the file's certificate states; raise Refused if it has none."""
         from cryptography import x509
 
         try:
-            names = _leaf(self._path).extensions.get_extension_for_class(
-                x509.SubjectAlternativeName
-            )
+            names = _leaf(self.path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
         except x509.ExtensionNotFound:
             return identity_of_certificate({})
         uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
         return identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]})
 
-    def expires_at_s(self) -> float:
-        """Return the end of the certificate's validity, in Unix time."""
-        return _leaf(self._path).not_valid_after_utc.timestamp()
+    @property
+    def end_s(self) -> float:
+        """The end of the validity of the certificate in use, in Unix time."""
+        return self._loaded.end_s
 
-    def _reload(self) -> None:
+    def warn_of_end(self) -> None:
+        """Warn if the certificate in use ends soon."""
+        _warn_of_end(self.path, self.end_s)
+
+    def reload(self) -> None:
+        """Load the file if it has changed; keep the former one, with a warning, if it is bad."""
         try:
-            stamp = _stamp(self._path)
+            stamp = _stamp(self.path)
             if stamp in (self._stamp, self._refused_stamp):
                 return
         except Refused as error:
             stamp, why = (), error
         else:
             try:
-                self._server, self._client = _load(self._path)
+                self._loaded = _load(self.path)
             except Refused as error:
                 why = error
             else:
                 self._stamp, self._refused_stamp = stamp, None
-                logger.info("loaded the TLS file %s again", self._path)
+                logger.info("loaded the TLS file %s again", self.path)
                 return
         if stamp != self._refused_stamp:
             self._refused_stamp = stamp
             logger.warning("%s; the certificate that was loaded before stays in use", why)
-
-
-_process: list[Credentials] = []
-
-
-def use_credentials(path: str | None) -> None:
-    """Fix how this process connects to safekeepers: with this TLS file, or in plain if None."""
-    _process[:] = [] if path is None else [Credentials(path)]
-
-
-def own_credentials() -> Credentials | None:
-    """Return the credentials of this process, or None if it connects to safekeepers in plain."""
-    return _process[0] if _process else None
 
 
 def _stamp(path: str) -> tuple[int, ...]:
@@ -115,10 +120,11 @@ def _stamp(path: str) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def _load(path: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def _load(path: str) -> _Loaded:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for context in (server, client):
+    reader = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (server, client, reader):
         try:
             context.load_cert_chain(path)
             context.load_verify_locations(path)
@@ -131,20 +137,21 @@ def _load(path: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         # A leaf in the file is no anchor of trust: newer versions of Python would make it one.
         context.verify_flags &= ~getattr(ssl, "VERIFY_X509_PARTIAL_CHAIN", 0)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
     server.num_tickets = 0
-    server.minimum_version = ssl.TLSVersion.TLSv1_2
+    server.minimum_version = ssl.TLSVersion.TLSv1_2  # older clients of PostgreSQL
     server.verify_mode = ssl.CERT_OPTIONAL
     server.set_alpn_protocols([ALPN, ALPN_POSTGRESQL])
-    client.minimum_version = ssl.TLSVersion.TLSv1_3
     client.set_alpn_protocols([ALPN])
-    _warn_of_expiry(path)
-    return server, client
+    reader.set_alpn_protocols([ALPN_POSTGRESQL])
+    end_s = _leaf(path).not_valid_after_utc.timestamp()
+    _warn_of_end(path, end_s)
+    return _Loaded(server, client, reader, end_s)
 
 
-def _warn_of_expiry(path: str) -> None:
-    end = _leaf(path).not_valid_after_utc
-    if end.timestamp() - time.time() < WARN_BEFORE_S:
-        shown = f"{end:%Y-%m-%d %H:%M} UTC"
+def _warn_of_end(path: str, end_s: float) -> None:
+    if end_s - time.time() < WARN_BEFORE_S:
+        shown = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end_s))
         logger.warning("the certificate in %s ends at %s: run walkeeper certs renew", path, shown)
 
 

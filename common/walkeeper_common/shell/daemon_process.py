@@ -19,6 +19,7 @@ from typing import NoReturn
 import uvloop
 
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.shell.certificate_watch import read_again, watch_certificate
 from walkeeper_common.shell.descriptors import take_descriptors
 from walkeeper_common.shell.logs import background_output, log_in_background
 
@@ -80,16 +81,18 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
     loop.set_exception_handler(_on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
-    told = "received SIGHUP: nothing is read again; restart to change a setting"
-    loop.add_signal_handler(signal.SIGHUP, logger.info, told)
+    loop.add_signal_handler(signal.SIGHUP, read_again)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default each ends the process
         loop.add_signal_handler(number, logger.info, f"received {number.name}: nothing to do")
+    watching = loop.create_task(watch_certificate(), name="watch the certificate")
     try:
         return await task
     except asyncio.CancelledError:
         if not stopping:
             raise
         return 0
+    finally:
+        watching.cancel()
 
 
 def end_on_defect(error: BaseException) -> NoReturn:

@@ -19,6 +19,8 @@ from typing import Protocol, TypeAlias, cast
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import NOBODY, Identity
+from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
@@ -78,6 +80,16 @@ class FramedConnection(asyncio.BufferedProtocol):
         return shown_address(name[:2]) if name else "?"
 
     @property
+    def is_encrypted(self) -> bool:
+        """True over TLS: the socket's descriptor then takes no bytes of ours."""
+        return self._transport is not None and bool(self._transport.get_extra_info("sslcontext"))
+
+    @property
+    def identity(self) -> Identity:
+        """The other side's identity, or NOBODY without a connection."""
+        return identity_of(self._transport) if self._transport is not None else NOBODY
+
+    @property
     def unsent_bytes(self) -> int:
         """The number of bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
@@ -117,7 +129,7 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if not transport.get_extra_info("sslcontext"):
+        if not self.is_encrypted:
             self._descriptor = transport.get_extra_info("socket").fileno()
         self._owner = self._owner_of(self)
 

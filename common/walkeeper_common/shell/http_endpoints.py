@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,7 +28,8 @@ from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.metrics import BUILD_INFO, Kind, Metric, Sample, Times
+from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
+from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_common.shell.version import program_version
 
@@ -60,9 +61,8 @@ class _Collector(Collector):
 
     def collect(self) -> list[Family]:
         """Return the families of the present samples, and the daemon's version."""
-        version = Sample(BUILD_INFO, 1.0, {"version": program_version()})
         found: dict[str, list[Sample]] = {}
-        for sample in (version, *self._samples()):
+        for sample in (*_own_samples(), *self._samples()):
             found.setdefault(sample.metric.name, []).append(sample)
         return [_family(each[0].metric, each) for each in found.values()]
 
@@ -81,6 +81,14 @@ def _family(metric: Metric, samples: Sequence[Sample]) -> Family:
         assert not isinstance(sample.value, Times), f"{sample=}"
         family.add_metric(list(sample.labels.values()), sample.value)
     return family
+
+
+def _own_samples() -> Iterator[Sample]:
+    """Yield the figures that every daemon has."""
+    yield Sample(BUILD_INFO, 1.0, {"version": program_version()})
+    end_s = certificate_end_s()
+    if end_s is not None:
+        yield Sample(CERTIFICATE_END, end_s, {})
 
 
 class _Refusal(asyncio.Protocol):

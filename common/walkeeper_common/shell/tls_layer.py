@@ -33,8 +33,9 @@ class TlsLayer:
         self.is_ended = False  # the peer sends nothing more
 
     def feed(self, ciphertext: Buffer) -> None:
-        """Take bytes from the socket."""
-        self._incoming.write(ciphertext)
+        """Take bytes from the socket; none may follow its end."""
+        if ciphertext:
+            self._incoming.write(ciphertext)
 
     def feed_eof(self) -> None:
         """Take the end of the socket's stream."""
@@ -95,3 +96,12 @@ class TlsLayer:
     def peer_certificate(self) -> dict[str, Any] | None:
         """Return the verified certificate of the peer, or None if it has sent none."""
         return self.object.getpeercert() or None
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Return the reason for an operator, without OpenSSL's file and line."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not valid: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the peer closed the connection in the handshake"
+    return (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()

@@ -18,8 +18,8 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, cast
 
-from walkeeper_common.identity import ANYBODY, Identity
-from walkeeper_common.shell.tls_layer import TlsLayer
+from walkeeper_common.identity import ANYBODY, NOBODY, Identity
+from walkeeper_common.shell.tls_layer import TlsLayer, tls_reason
 from walkeeper_common.wire.messages import Buffer
 
 
@@ -34,7 +34,7 @@ class TlsTransport(asyncio.Transport):
         self._descriptor: int = raw.get_extra_info("socket").fileno()
         self._is_paused = False
         self._error: Exception | None = None
-        self.identity: Identity = ANYBODY
+        self.identity: Identity = NOBODY
         raw.set_protocol(_Ciphertext(self))
 
     def start(self, received: bytes) -> None:
@@ -56,8 +56,16 @@ class TlsTransport(asyncio.Transport):
             if is_established:
                 self._hand_over()
         except ssl.SSLError as error:
+            self._fail(error)
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """Close after TLS broke, with its alert; `connection_lost` follows in a turn of its own."""
+        if self._error is None:
             self._error = ConnectionError(f"TLS: {tls_reason(error)}")
-            self._flush()
+        self._flush()
+        if self._raw.get_write_buffer_size():
+            self._raw.abort()  # `close` would wait for a peer that reads nothing
+        else:
             self._raw.close()
 
     def _hand_over(self) -> None:
@@ -118,11 +126,19 @@ class TlsTransport(asyncio.Transport):
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send all of them encrypted, with one system call, if the socket takes them."""
+        """Send all of them encrypted, with one system call, if the socket takes them.
+
+        A connection whose TLS is broken drops them and closes, as a socket that is lost does. The
+        caller learns of it from `connection_lost` alone.
+        """
         if self._raw.is_closing():
             return
-        for data in list_of_data:
-            self.layer.write(data)
+        try:
+            for data in list_of_data:
+                self.layer.write(data)
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
         self._flush()
 
     def close(self) -> None:
@@ -223,15 +239,6 @@ class _Ciphertext(asyncio.Protocol):
         self._transport._pause_writing(False)
 
 
-def tls_reason(error: ssl.SSLError) -> str:
-    """Return the reason for an operator, without OpenSSL's file and line."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the peer's certificate is not valid: {error.verify_message}"
-    if isinstance(error, ssl.SSLEOFError):
-        return "the peer closed the connection in the handshake"
-    return (error.reason or str(error)).replace("_", " ").lower()
-
-
 def identity_of(transport: asyncio.BaseTransport) -> Identity:
-    """Return the identity of a connection's peer; a plain connection has ANYBODY."""
+    """Return the identity of an admitted connection's peer; a plain connection has ANYBODY."""
     return transport.identity if isinstance(transport, TlsTransport) else ANYBODY

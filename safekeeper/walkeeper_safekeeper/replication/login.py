@@ -1,11 +1,12 @@
 """The name of a PostgreSQL client and the log that it wants, from its startup packet. Pure.
 
-Every user is accepted as given (no authentication yet). The cluster is `-c walkeeper.cluster=NAME`
-in `options`, else a dbname other than `replication`, else `default_log`. A second log on
-the safekeeper must not end the standbys of the first one. `-c walkeeper.entries=on` asks for a
-logical log as it lies in its segments (docs/logical.md). libpq sends the user's name as dbname when
-none is given. So a dbname that equals the user and names no cluster counts as not given. Unknown
-parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
+Every user is accepted as given: a certificate has the identity, if there is one. The cluster is
+`-c walkeeper.cluster=NAME` in `options`, else a dbname other than `replication`, else
+`default_log`. A second log on the safekeeper must not end the standbys of the first one. `-c
+walkeeper.entries=on` asks for a logical log as it lies in its segments (docs/logical.md). libpq
+sends the user's name as dbname when none is given. So a dbname that equals the user and names no
+cluster counts as not given. Unknown parameters and options are ignored, as tools send many:
+`-cdatestyle=iso`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ CancelledError and AssertionError. Before CancelledError, at a stop of the safek
 gets 57P01. A client that leaves, breaks the protocol or falls silent costs one log line.
 
 Source: PostgreSQL's postgres.c and walsender.c, and what clients of 15, 17 and 18 were measured to
-send and to need. TLS and authentication are not here yet: `N` and trust.
+send and to need. TLS and the identity are the opening's matter: a request for it here gets `N`.
 """
 
 from __future__ import annotations

@@ -219,6 +219,15 @@ ALERTS = (
         },
     ),
     Alert(
+        "WalkeeperCertificateEnds",
+        "walkeeper_certificate_end_seconds - time() < 14 * 86400",
+        "1h",
+        "warning",
+        "The certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "certificate_ends",
+        {'walkeeper_certificate_end_seconds{instance="a"}': "86400x90"},
+    ),
+    Alert(
         "WalkeeperVersionsDiffer",
         "count(count by (version) (walkeeper_build_info)) > 1",
         "1h",

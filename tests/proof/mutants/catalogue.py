@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof.mutants.access import ACCESS
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.bounds import BOUNDS
@@ -34,4 +35,5 @@ MUTANTS = (
     *REPLACEMENTS,
     *LOGICAL,
     *ANCESTRY,
+    *ACCESS,
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.proof.mutants import syntax
-from tests.proof.mutants.syntax import PACKAGES, DoesNotFit
+from tests.proof.mutants.syntax import BESIDE, PACKAGES, DoesNotFit
 from tests.support.folders import ROOT
 
 # Programs that run stories by seed, and search: `python -m` these.
@@ -96,7 +96,7 @@ CONTROL = Mutant("control", "", "nothing: the shipping source", ())
 def plant(mutant: Mutant, tree: Path) -> None:
     """Copy the source and all that its proofs need to the new folder `tree`, and make the edits."""
     without = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
-    for package in PACKAGES:
+    for package in (*PACKAGES, *BESIDE):
         shutil.copytree(ROOT / package, tree / package, ignore=without, copy_function=_place)
     (tree / "tests/proof").mkdir(parents=True)
     for path in (*(ROOT / "tests").glob("*.py"), *(ROOT / "tests/proof").glob("*.py")):

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 from tests.support.folders import ROOT
 
 PACKAGES = ("common", "proposer", "safekeeper")
+BESIDE = ("cli",)  # whole, for tests that need it; no mutant is in it
 
 Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
