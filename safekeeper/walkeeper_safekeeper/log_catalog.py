@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from time import time
 from typing import TypeAlias
 
 from walkeeper_common.cluster_name import CLUSTER_NAME
@@ -241,6 +242,7 @@ class LogCatalog:
             "clusters": sorted(self._open),
             "free_bytes": self.space.free_bytes,
             "size_bytes": self.space.size_bytes,
+            "clock_s": time(),
         }
         found = self.hosted(cluster)
         if isinstance(found, Reject):

@@ -38,6 +38,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "trouble": _trouble(log, replaced),
         "kept_bytes": max(0, acceptor.commit_lsn - acceptor.first_lsn),
         "kept_for": _kept_for(log),
+        "fsync_s": log.times.fsync.mean_s,
         "proposer": _proposer(log),
         "primary": _primary(log),
         "cluster": {
