@@ -125,6 +125,7 @@ def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any
     line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
     line["standbys"] = answer.get("standbys") or []
     line["slots"] = answer.get("slots") or []
+    line["history"] = answer.get("history") or []
     replaced = _replaced(answer, facts)
     line["error"] = answer.get("error") or answer.get("failure") or replaced
     line["trouble"] = answer.get("trouble") or ("replaced" if replaced else None)

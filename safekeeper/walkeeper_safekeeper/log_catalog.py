@@ -81,7 +81,6 @@ class LogCatalog:
 
     async def open_all(self) -> None:
         """Open every log below the data directory; raise only if all of them are broken."""
-        self._group.create_task(self.space.run(), name="disk space")
         names = self._found()
         for cluster in names:
             try:
