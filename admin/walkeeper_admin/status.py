@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
@@ -37,6 +38,10 @@ COLUMNS = (
     "standbys",
     "kept_bytes",
     "kept_for",
+    "free_bytes",
+    "size_bytes",
+    "fsync_s",
+    "clock_skew_s",
 )
 
 
@@ -91,6 +96,7 @@ async def asked_primary(dsn: str, proposer: dict[str, Any] | None) -> dict[str, 
 
 async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str, Any]:
     shown = {"address": shown_address(address), "reachable": False}
+    asked_s = time()
     try:
         answer = await ask(address, StatusRequest(cluster), timeout_s)
     except Unreachable as error:
@@ -99,7 +105,10 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
         return {**shown, "reachable": True, "error": answer.text}
     if not isinstance(answer, StatusResponse):
         return {**shown, "error": f"it answered with {type(answer).__name__}"}
-    return {**shown, "reachable": True, **json.loads(answer.document)}
+    told: dict[str, Any] = json.loads(answer.document)
+    if told.get("clock_s") is not None:  # the middle of the two is when it looked at its clock
+        told["clock_skew_s"] = round(told["clock_s"] - (asked_s + time()) / 2, 3)
+    return {**shown, "reachable": True, **told}
 
 
 def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -116,6 +125,7 @@ def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any
     line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
     line["standbys"] = answer.get("standbys") or []
     line["slots"] = answer.get("slots") or []
+    line["history"] = answer.get("history") or []
     replaced = _replaced(answer, facts)
     line["error"] = answer.get("error") or answer.get("failure") or replaced
     line["trouble"] = answer.get("trouble") or ("replaced" if replaced else None)

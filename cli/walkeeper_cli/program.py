@@ -47,6 +47,7 @@ COMMANDS = (
     "pager",
     "snapshot",
     "certs",
+    "check",
 )
 INTERRUPTED = 130
 # Failures of a disk, which may be that of stdout, and of a closed stdout. A traceback would explain

@@ -58,6 +58,12 @@ class Times:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
 
+    @property
+    def mean_s(self) -> float | None:
+        """Return the average, or None before the first duration."""
+        count = sum(self.counts)
+        return self.sum_s / count if count else None
+
     def buckets(self) -> list[tuple[str, float]]:
         """Return the cumulative counts, each with its upper bound as text."""
         total, shown = 0, []

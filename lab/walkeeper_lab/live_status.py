@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from time import time
 from typing import IO, Any, cast
 
 from rich.console import Group
@@ -14,6 +15,7 @@ from walkeeper_admin.primary.settings import standbys
 from walkeeper_admin.status import OK, state_of, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.recent_events import RecentEvents
 from walkeeper_lab.live_console import LiveConsole
 from walkeeper_proposer.postgres.primary_sql import connected
 
@@ -38,10 +40,12 @@ class LiveStatus(LiveConsole):
     def __init__(self) -> None:
         super().__init__(cast("IO[str]", Audience(sys.stdout)))
         self._told = ""
+        self.events = RecentEvents()
 
     def say(self, text: str) -> None:
         """Print one line above the table."""
         self.console.print(text)
+        self.events.add("INFO", text, int(time()))
 
     def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
         """Show the document of `status --json` and the primary's state."""

@@ -21,6 +21,7 @@ import signal
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach, refuse_unsettable
@@ -57,6 +58,7 @@ class UpSettings:
     stay_attached: bool = False
     replace: bool = False
     timeout_s: float = 60.0
+    http: Address | None = None
 
 
 async def run(settings: UpSettings) -> int:
@@ -104,6 +106,7 @@ class _Up:
         )
         self._mark = directory / "attached"
         self._has_attached = False
+        self._document: dict[str, Any] = {}  # the last one that was shown
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, keep it running until `stop`, and stop everything."""
@@ -155,6 +158,8 @@ class _Up:
                 for child in (*self._safekeepers, self._proposer)
             ]
             tasks.append(group.create_task(self._watch(), name="status"))
+            if self._settings.http is not None:
+                tasks.append(group.create_task(self._serve(self._settings.http), name="http"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -165,8 +170,23 @@ class _Up:
             document, primary = await asyncio.gather(
                 gather(self._addresses, LOG, ANSWER_S / 5), primary_state(self._settings.dsn, NAME)
             )
+            self._document = document
             self._shown.show(document, primary)
             await asyncio.sleep(WATCH_S)
+
+    async def _serve(self, address: Address) -> None:
+        """Serve the page of the whole cluster, with the document of `status --json`."""
+        from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
+
+        def not_ready() -> str | None:
+            found = self._document.get("verdict")
+            return None if found and not found["exit_code"] else (found or {}).get("text", "asking")
+
+        def on_listening(host: str, port: int) -> None:
+            self._shown.say(f"page: http://{shown_address((host, port))}/")
+
+        shown = Endpoints(not_ready, lambda: self._document, list)
+        await serve_http(address, shown, on_listening=on_listening, events=self._shown.events)
 
     async def _end(self, *, keep_attached: bool) -> int:
         """Stop everything in the reverse order of starting, and return the exit code.

@@ -55,6 +55,7 @@ def endpoints(
             "received_lsn": str(leader.window.end_lsn) if leader else None,
             "sync_state": sync_state.value,
             "spooled_bytes": spooled_bytes(),
+            "commits": {"count": sum(commits.times.counts), "sum_s": commits.times.sum_s},
             "safekeepers": [
                 {
                     "address": "{}:{}".format(*addresses()[member.link]),

@@ -68,6 +68,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     try:
         await catalog.open_all()
         group.create_task(door.run(), name="silent connections")
+        group.create_task(catalog.space.run(), name="disk space")
         if settings.http is not None:
             listening = asyncio.Event()
             serving = _serve_http(settings, catalog, audit, lambda *_: listening.set())

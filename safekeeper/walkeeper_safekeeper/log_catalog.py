@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from time import time
 from typing import TypeAlias
 
 from walkeeper_common.cluster_name import CLUSTER_NAME
@@ -80,7 +81,6 @@ class LogCatalog:
 
     async def open_all(self) -> None:
         """Open every log below the data directory; raise only if all of them are broken."""
-        self._group.create_task(self.space.run(), name="disk space")
         names = self._found()
         for cluster in names:
             try:
@@ -241,6 +241,7 @@ class LogCatalog:
             "clusters": sorted(self._open),
             "free_bytes": self.space.free_bytes,
             "size_bytes": self.space.size_bytes,
+            "clock_s": time(),
         }
         found = self.hosted(cluster)
         if isinstance(found, Reject):

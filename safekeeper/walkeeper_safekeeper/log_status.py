@@ -12,6 +12,8 @@ from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
 
+HISTORY_SHOWN_MAX = 32
+
 
 def log_status(log: HostedLog) -> dict[str, object]:
     """Return the safekeeper's own columns, its facts of the cluster, and its standbys."""
@@ -30,6 +32,15 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "archived_lsn": None if log.offload is None else str(log.offload.archived_lsn),
         "archive": _archive(log),
         "timeline": history[-1].timeline,
+        "history": [
+            {
+                "term": each.ballot.term,
+                "start_lsn": str(each.start_lsn),
+                "timeline": each.timeline,
+                "sealed": each.sealed,
+            }
+            for each in history[-HISTORY_SHOWN_MAX:]
+        ],
         "kind": configuration.kind.name.lower(),
         "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
         "needed_lsn": None if log.logical is None else _text(log.logical.needed_lsn),
@@ -38,6 +49,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "trouble": _trouble(log, replaced),
         "kept_bytes": max(0, acceptor.commit_lsn - acceptor.first_lsn),
         "kept_for": _kept_for(log),
+        "fsync_s": log.times.fsync.mean_s,
         "proposer": _proposer(log),
         "primary": _primary(log),
         "cluster": {

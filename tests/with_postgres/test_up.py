@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -91,9 +94,19 @@ def base_port_with_three_free() -> int:
     return three[0]
 
 
+def page_of(address: str) -> dict[str, Any]:
+    """Return the document that the web page of `up` shows."""
+    with urlopen(f"http://{address}/status", timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
 def test_up_attaches_heals_and_leaves_the_server_as_it_was(up: Up, server: PostgresServer) -> None:
-    up.start()
+    address = f"127.0.0.1:{free_port()}"
+    up.start("--http", address)
     assert server.sql(SETTING) == ATTACHED
+    wait_until(lambda: page_of(address)["verdict"]["state"] == "OK")
+    assert "page: http://" in str(page_of(address)["events"])
     first = up.daemons()
     assert sorted(first) == ["proposer --safeke", "safekeeper --id 1", "safekeeper --id 2",
                              "safekeeper --id 3"]  # fmt: skip

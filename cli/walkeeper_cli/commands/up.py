@@ -6,7 +6,15 @@ import asyncio
 
 import click
 
-from walkeeper_cli.options import Timeout, config_option, dsn_option, option
+from walkeeper_cli.options import (
+    HostPort,
+    Timeout,
+    allow_unauthenticated_option,
+    config_option,
+    dsn_option,
+    option,
+)
+from walkeeper_common.addresses import Address, refuse_open_door
 
 SAFEKEEPERS = 3
 
@@ -27,6 +35,13 @@ SAFEKEEPERS = 3
     help=f"The first safekeeper's port on 127.0.0.1; the others have the next {SAFEKEEPERS - 1}.",
 )
 @option(
+    "--http",
+    type=HostPort(port_min=0),
+    metavar="HOST:PORT",
+    help="Serve a web page of the whole cluster here.",
+)
+@allow_unauthenticated_option
+@option(
     "--stay-attached",
     is_flag=True,
     help="Do not detach at the end; commits hang until the next start.",
@@ -41,7 +56,14 @@ SAFEKEEPERS = 3
 )
 @config_option
 def command(
-    data_dir: str, dsn: str, base_port: int, stay_attached: bool, replace: bool, timeout: float
+    data_dir: str,
+    dsn: str,
+    base_port: int,
+    http: Address | None,
+    allow_unauthenticated: bool,
+    stay_attached: bool,
+    replace: bool,
+    timeout: float,
 ) -> int:
     """Run three safekeepers and a proposer for an existing PostgreSQL, and attach it.
 
@@ -55,5 +77,7 @@ def command(
     """
     from walkeeper_lab.up import UpSettings, run
 
-    settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout)
+    risk = "see the members and positions of the log"
+    refuse_open_door(http, "--http", risk, allowed=allow_unauthenticated)
+    settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout, http)
     return asyncio.run(run(settings))

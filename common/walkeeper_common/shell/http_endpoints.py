@@ -1,8 +1,9 @@
 """`--http`: a daemon's answers to load balancers, Prometheus and people. A shell.
 
+    /         a web page that shows /status (web_page.py)
     /health   200 while the process serves its loop
     /ready    200, or 503 with the reason (Patroni's way)
-    /status   the daemon's own state as JSON, and its version
+    /status   the daemon's own state as JSON, its version, and its log's last lines
     /metrics  the same figures in Prometheus' text format
 
 A daemon imports this only if --http is given: a safekeeper without it pays nothing. The number of
@@ -31,7 +32,9 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
 from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.recent_events import RecentEvents
 from walkeeper_common.shell.version import program_version
+from walkeeper_common.shell.web_page import page_routes
 
 logger = logging.getLogger("walkeeper.http")
 
@@ -163,15 +166,21 @@ async def serve_http(
     routes: Mapping[str, Route] | None = None,
     on_listening: Callable[[str, int], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
+    events: RecentEvents | None = None,
 ) -> None:
     """Serve until cancelled; raise Refused if the address cannot be listened on.
+
+    `events` are shown by /status; without them those are the lines of this process's log.
 
     `routes` adds GETs. A request of theirs is cancelled when its peer has gone.
     """
     connections_max = connections_allowed(connections_max)
     heads = _FirstHeads()
     app = web.Application(middlewares=[heads.middleware])
-    _add_routes(app.router, endpoints, routes or {})
+    kept = events or RecentEvents()
+    if events is None:
+        logging.getLogger().addHandler(kept)
+    _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -206,12 +215,16 @@ async def serve_http(
         finally:
             listener.close()
     finally:
+        logging.getLogger().removeHandler(kept)
         heads.cancel()
         await runner.cleanup()
 
 
 def _add_routes(
-    router: web.UrlDispatcher, endpoints: Endpoints, routes: Mapping[str, Route]
+    router: web.UrlDispatcher,
+    endpoints: Endpoints,
+    routes: Mapping[str, Route],
+    events: RecentEvents,
 ) -> None:
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.samples))
@@ -224,7 +237,8 @@ def _add_routes(
         return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
 
     async def status(_request: web.Request) -> web.Response:
-        return web.json_response({"version": program_version(), **endpoints.status()})
+        own = {"version": program_version(), "events": events.shown()}
+        return web.json_response({**own, **endpoints.status()})
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})

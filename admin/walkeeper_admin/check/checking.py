@@ -1,0 +1,99 @@
+"""`walkeeper check`: runs all checks in their order and yields each finding as it is known. Shell.
+
+run(settings) -> findings     blocks; each check has a time limit of its own
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from walkeeper_admin.check.archive import from_reports, restorable
+from walkeeper_admin.check.finding import Finding, Grade, ok
+from walkeeper_admin.check.marker import (
+    came_back,
+    commit_marker,
+    restore_options,
+    wait_archived,
+    wait_on_quorum,
+)
+from walkeeper_admin.check.members import from_status
+from walkeeper_admin.check.primary import from_primary
+from walkeeper_admin.primary.standby_names import DEFAULT_NAME
+from walkeeper_admin.status import gather
+from walkeeper_common.addresses import Address
+from walkeeper_common.errors import WalkeeperError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """The command's flags. Without a DSN nothing is written, and the primary is not asked."""
+
+    safekeepers: tuple[Address, ...]
+    cluster: str = "main"
+    dsn: str | None = None
+    slot: str = "walkeeper"
+    archive: str | None = None
+    standbys: tuple[str, ...] = ()
+    timeout_s: float = 10.0
+    archive_wait_s: float = 120.0
+
+
+def run(settings: CheckSettings) -> Iterator[Finding]:
+    """Yield the findings."""
+    document = asyncio.run(_gathered(settings))
+    yield from from_status(document)
+    if settings.dsn is not None:
+        leader = document["cluster"]["proposer"]
+        name = leader["application_name"] if leader else DEFAULT_NAME
+        yield from asyncio.run(from_primary(settings.dsn, name, settings.slot))
+    yield from from_reports(document)
+    if settings.dsn is not None and document["cluster"]["kind"] != "logical":
+        yield from _followed(settings, settings.dsn)
+    if settings.archive is not None:
+        system_id = document["cluster"]["system_id"]
+        known = None if system_id is None else int(system_id)
+        yield restorable(settings.archive, settings.cluster, known)
+    for standby in settings.standbys:
+        yield _ancestry(settings, standby)
+
+
+async def _gathered(settings: CheckSettings) -> dict[str, Any]:
+    return await gather(settings.safekeepers, settings.cluster, settings.timeout_s, settings.dsn)
+
+
+def _followed(settings: CheckSettings, dsn: str) -> Iterator[Finding]:
+    marker, finding = asyncio.run(commit_marker(dsn, settings.timeout_s))
+    yield finding
+    if marker is None:
+        return
+    again = partial(_gathered, CheckSettings(settings.safekeepers, settings.cluster))
+    yield asyncio.run(wait_on_quorum(marker, again, settings.timeout_s))
+    archived = asyncio.run(wait_archived(marker, again, settings.archive_wait_s))
+    yield archived
+    ways = restore_options(settings.safekeepers, settings.cluster, settings.archive)
+    for check, options in ways.items():
+        if archived.grade is Grade.OK or check == "restore":
+            yield came_back(marker, check, options)
+
+
+def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
+    """Return OK if this standby's WAL is the log's, byte for byte where they are compared."""
+    from walkeeper_restore.archive_source import ArchivedWal
+    from walkeeper_restore.standby_check.checking import Where
+    from walkeeper_restore.standby_check.vouching import vouch
+
+    url = settings.archive
+    source = None if url is None else partial(ArchivedWal, url, settings.cluster)
+    said: list[str] = []
+    try:
+        where = Where(settings.safekeepers, settings.cluster, source)
+        vouch(dsn, where, timeout_s=settings.timeout_s, say=said.append)
+    except WalkeeperError as error:
+        why = "promoted, it would lack commits or have rows that nobody acknowledged"
+        remedy = "rebuild it, or pg_rewind; docs/standbys.md"
+        return Finding("ancestry", Grade.FAILED, str(error), why, remedy)
+    return ok("ancestry", f"the standby's WAL is the log's{'; '.join(['', *said])}")

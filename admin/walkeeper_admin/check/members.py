@@ -1,0 +1,154 @@
+"""The checks that the document of `status --json` answers: members, disks, clocks, slots. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from walkeeper_admin.check.finding import Finding, Grade, ok
+from walkeeper_admin.verdict import judge, name_of
+
+FREE_SHARE_MIN = 0.1  # a day without a member fills a disk that has less
+FSYNC_S_MAX = 0.05  # on average: 20 commits a second for one client
+SKEW_S_MAX = 5.0  # consensus needs no clock; logs, certificates and recovery to a time do
+SLOT_BYTES_MAX = 1 << 30
+LAG_BYTES_MAX = 1 << 30
+GRADES = {"WARNING": Grade.WARNING, "CRITICAL": Grade.FAILED, "UNKNOWN": Grade.FAILED}
+Lines = Sequence[dict[str, Any]]
+
+
+def from_status(document: dict[str, Any]) -> list[Finding]:
+    """Return the findings of one document."""
+    lines = [line for line in document["safekeepers"] if line["reachable"]]
+    checks: Iterable[Callable[[Lines], list[Finding]]] = (
+        _space,
+        _fsyncs,
+        _clocks,
+        _versions,
+        _slots,
+        _standbys,
+    )
+    return [*_members(document), *(found for check in checks for found in check(lines))]
+
+
+def _members(document: dict[str, Any]) -> list[Finding]:
+    """Return a finding for each reason of the verdict, but for the archive, which has its own."""
+    cluster, reasons = document["cluster"], judge(document).reasons
+    found = [
+        Finding(
+            "members", GRADES[reason.state.name], reason.text, _why(reason.state.name),
+            f"{reason.remedy}; docs/runbooks.md#{reason.code}",
+        )
+        for reason in reasons
+        if reason.code != "archive"
+    ]  # fmt: skip
+    if found:
+        return found
+    count, needed = len(cluster["members"]), cluster["ack_quorum"]
+    return [ok("members", f"{count} of {count} have what is committed; a commit needs {needed}")]
+
+
+def _why(state: str) -> str:
+    if state == "WARNING":
+        return "one more failure can stop commits, or commits have no guarantee"
+    return "commits hang, or cannot be judged"
+
+
+def _space(lines: Lines) -> list[Finding]:
+    found, rooms = [], []
+    for line in lines:
+        free, size = line.get("free_bytes"), line.get("size_bytes")
+        if not size or free is None:
+            continue
+        room = f"{name_of(line)} has {_size(free)} of {_size(size)} free"
+        rooms.append(room)
+        if free / size < FREE_SHARE_MIN:
+            text = "a member that is away, or the archive, makes the others keep WAL until it fills"
+            remedy = "free space or enlarge the disk: docs/operations.md#how-large-a-disk"
+            found.append(Finding("disk space", Grade.WARNING, room, text, remedy))
+    if found or not rooms:
+        return found or [_not_known("disk space", lines)]
+    return [ok("disk space", "; ".join(rooms))]
+
+
+def _fsyncs(lines: Lines) -> list[Finding]:
+    known = [line for line in lines if line.get("fsync_s") is not None]
+    if not known:
+        return [_not_known("fdatasync", lines)]
+    shown = "; ".join(f"{name_of(line)} takes {line['fsync_s'] * 1000:.2f} ms" for line in known)
+    slow = [line for line in known if line["fsync_s"] > FSYNC_S_MAX]
+    if not slow:
+        return [ok("fdatasync", shown)]
+    why = "a commit takes at least the time of the slower disk of the fastest quorum"
+    return [Finding("fdatasync", Grade.WARNING, shown, why, "docs/runbooks.md#slow_disk")]
+
+
+def _clocks(lines: Lines) -> list[Finding]:
+    known = [line for line in lines if line.get("clock_skew_s") is not None]
+    if not known:
+        return [_not_known("clocks", lines)]
+    wrong = [line for line in known if abs(line["clock_skew_s"]) > SKEW_S_MAX]
+    if not wrong:
+        return [ok("clocks", f"{len(known)} clocks agree with this host's within {SKEW_S_MAX:g} s")]
+    text = "; ".join(f"{name_of(line)} is {line['clock_skew_s']:+.0f} s off" for line in wrong)
+    why = "no commit depends on clocks; logs, certificates and recovery to a time do"
+    return [Finding("clocks", Grade.WARNING, text, why, "let NTP or chrony set these clocks")]
+
+
+def _versions(lines: Lines) -> list[Finding]:
+    found = {line["version"] for line in lines if line.get("version")}
+    if len(found) <= 1:
+        return [ok("versions", f"all safekeepers run {next(iter(found), 'an older version')}")]
+    text = "; ".join(f"{name_of(line)} runs {line['version']}" for line in lines)
+    why = "a mixture is for the time of an upgrade"
+    remedy = "finish the upgrade: safekeepers one after the other, the proposer last"
+    return [Finding("versions", Grade.WARNING, text, why, remedy)]
+
+
+def _slots(lines: Lines) -> list[Finding]:
+    idle = [
+        f"slot {slot['slot_name']} of {name_of(line)} has no client, and the disk keeps "
+        f"{_size(line['kept_bytes'])}"
+        for line in lines
+        for slot in line["slots"]
+        if slot["active_pid"] is None
+        and (line["kept_bytes"] or 0) > SLOT_BYTES_MAX
+        and line["kept_for"] == f"slot {slot['slot_name']}"
+    ]
+    if idle:
+        why = "a slot without a client keeps WAL until the disk is full"
+        remedy = "start the client, or drop the slot: pg_receivewal --drop-slot"
+        return [Finding("slots", Grade.WARNING, "; ".join(idle), why, remedy)]
+    count = sum(len(line["slots"]) for line in lines)
+    return [ok("slots", f"{count} slots, none keeps WAL without a client")]
+
+
+def _standbys(lines: Lines) -> list[Finding]:
+    from walkeeper_common.lsn import Lsn
+
+    names, late = [], []
+    for line in lines:
+        for standby in line["standbys"]:
+            name = f"{standby['application_name']} at {name_of(line)}"
+            names.append(name)
+            lag = Lsn.parse(line["commit_lsn"]) - Lsn.parse(standby["flush_lsn"])
+            if lag > LAG_BYTES_MAX:
+                late.append(f"{name} lags by {_size(lag)}")
+    if late:
+        why = "a failover onto it waits until it has replayed all of this"
+        remedy = "look at the standby's log; docs/runbooks.md#standby_lags"
+        return [Finding("readers", Grade.WARNING, "; ".join(late), why, remedy)]
+    return [ok("readers", ", ".join(names) or "no standby streams from a safekeeper")]
+
+
+def _not_known(check: str, lines: Lines) -> Finding:
+    who = "no safekeeper answers" if not lines else "the safekeepers do not tell"
+    why, remedy = "a fault would not be seen", "run `walkeeper check` again in ten seconds"
+    return Finding(check, Grade.WARNING, who, why, remedy)
+
+
+def _size(count: int) -> str:
+    for unit, power in (("GB", 30), ("MB", 20)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):,.1f} {unit}"
+    return f"{count:,} bytes"

@@ -1,0 +1,96 @@
+"""The findings of `walkeeper check` that a document of `status` decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from walkeeper_admin.check.finding import Finding, Grade, document, ok, shown, worst
+from walkeeper_admin.check.members import from_status
+
+GB = 1 << 30
+SLOT = {"slot_name": "backup", "active_pid": None, "restart_lsn": "0/1", "temporary": False}
+STANDBY = {"application_name": "s1", "flush_lsn": "0/5"}
+
+
+def line(number: int, **facts: Any) -> dict[str, Any]:
+    own = {
+        "id": number, "address": f"h{number}:1", "reachable": True, "error": None, "term": 4,
+        "timeline": 1, "standbys": [], "slots": [], "archive": None, "flush_lsn": "0/5",
+        "commit_lsn": "0/5", "version": "1", "free_bytes": 50 * GB, "size_bytes": 100 * GB,
+        "fsync_s": 0.001, "clock_skew_s": 0.0, "kept_bytes": 0, "kept_for": None, "trouble": None,
+    }  # fmt: skip
+    return {**own, **facts}
+
+
+def found(**facts: Any) -> dict[str, Finding]:
+    """Return the findings if safekeeper 2 is as `facts` say, by check."""
+    cluster = {
+        "name": "main", "generation": 1, "term": 4, "commit_lsn": "0/5", "timeline": 1,
+        "quorum": True, "proposer": {"application_name": "walkeeper"}, "replacing": None,
+        "members": ["1#a", "2#b", "3#c"], "segment_bytes": 1 << 24, "heard_by_quorum": True,
+        "not_hearing": [], "ack_quorum": 2, "primary": None, "kind": "physical",
+    }  # fmt: skip
+    lines = [line(1), line(2, **facts), line(3)]
+    findings = from_status({"cluster": cluster, "safekeepers": lines})
+    assert len(findings) == len({finding.check for finding in findings})
+    return {finding.check: finding for finding in findings}
+
+
+def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
+    findings = found()
+    assert list(findings) == [
+        "members", "disk space", "fdatasync", "clocks", "versions", "slots", "readers"
+    ]  # fmt: skip
+    assert worst(list(findings.values())) is Grade.OK
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "text"),
+    [
+        ({"free_bytes": 9 * GB}, "disk space", "safekeeper 2 has 9.0 GB of 100.0 GB free"),
+        ({"fsync_s": 0.06}, "fdatasync", "safekeeper 2 takes 60.00 ms"),
+        ({"clock_skew_s": -7.2}, "clocks", "safekeeper 2 is -7 s off"),
+        ({"version": "2"}, "versions", "safekeeper 2 runs 2"),
+        (
+            {"slots": [SLOT], "kept_bytes": 2 * GB, "kept_for": "slot backup"},
+            "slots",
+            "slot backup of safekeeper 2 has no client, and the disk keeps 2.0 GB",
+        ),
+        (
+            {"standbys": [STANDBY], "commit_lsn": "1/5", "flush_lsn": "1/5"},
+            "readers",
+            "s1 at safekeeper 2 lags by 4.0 GB",
+        ),
+        (
+            {"error": "no space", "trouble": "refusing"},
+            "members",
+            "safekeeper 2 (it refuses WAL for now: no space)",
+        ),
+    ],
+)
+def test_a_fault_is_a_warning_with_a_reason_and_a_remedy(
+    facts: dict[str, Any], check: str, text: str
+) -> None:
+    findings = found(**facts)
+    wrong = [each for each in findings.values() if each.grade is not Grade.OK]
+    assert [each.check for each in wrong] == [check]
+    assert text in wrong[0].text and wrong[0].why and wrong[0].remedy
+    assert wrong[0].grade is Grade.WARNING
+
+
+def test_facts_that_an_older_safekeeper_does_not_send_are_no_fault_of_the_others() -> None:
+    findings = found(free_bytes=None, size_bytes=None, fsync_s=None, clock_skew_s=None)
+    assert worst(list(findings.values())) is Grade.OK
+
+
+def test_the_worst_finding_gives_the_exit_code() -> None:
+    findings = [ok("a", "fine"), Finding("b", Grade.FAILED, "broken", "it matters", "mend it")]
+    assert document(findings)["exit_code"] == 2 and document(findings)["state"] == "FAILED"
+    assert shown(findings[1]).splitlines() == [
+        "FAILED   b              broken",
+        "                        why: it matters",
+        "                        do:  mend it",
+    ]
+    assert worst([]) is Grade.OK
