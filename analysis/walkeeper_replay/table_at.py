@@ -25,6 +25,7 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.chosen_records import Share
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.value_text import Printer
@@ -128,17 +129,27 @@ class TableAt:
             name = "_" + name
         return name
 
-    def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
-        """Return one share of the table's pages, and all of its TOAST relation's."""
+    def share(self, part: int, parts: int) -> Share:
+        """Return what one part of so many needs of the WAL."""
         toast = [self.table.toast] if self.table.toast is not None else []
-        whole = {relation[1:] for relation in toast}
-        store = PageStore(
-            wanted=[self.table.file, *toast, *self.moved_from],
+        nodes = {relation[1:] for relation in toast}
+        whole = frozenset(r for r in (*toast, *self.moved_from) if r[1:] in nodes)
+        return Share(frozenset([self.table.file, *toast, *self.moved_from]), whole, part, parts)
+
+    def store(self, part: int, parts: int) -> PageStore:
+        """Return the pages of a share as they are before the WAL."""
+        share, toast = self.share(part, parts), self.table.toast
+        return PageStore(
+            wanted=[self.table.file, *([] if toast is None else [toast]), *self.moved_from],
             part=part,
             parts=parts,
             base=self.base,
-            whole=frozenset(r for r in (*toast, *self.moved_from) if r[1:] in whole),
+            whole=share.whole,
         )
+
+    def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
+        """Return one share of the table's pages, and all of its TOAST relation's."""
+        store = self.store(part, parts)
         files: WalFiles = open_files(self.path)
         shortcut = None if self.index is None else Shortcut(self.index, store.wants)
         pass_over(
@@ -153,7 +164,10 @@ class TableAt:
 
     def _read(self, part: int, parts: int) -> tuple[list[Any], str]:
         """Return the batches and their coverage, also if there are none."""
-        store = self.replayed(part, parts)
+        return self.rows_of(self.replayed(part, parts), part, parts)
+
+    def rows_of(self, store: PageStore, part: int, parts: int) -> tuple[list[Any], str]:
+        """Return the rows of a share whose pages are replayed, and their coverage."""
         visible = visible_tuples(store, 0, self.xids)
         data, tuples = store.pages.reshape(-1), visible.tuples
         made = RowColumns(self.table, self.printer, self._fetch(store))

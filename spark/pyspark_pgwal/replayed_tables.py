@@ -115,17 +115,24 @@ class PastOptions:
             start_lsn=None if base is None else base.redo_lsn,
         )
 
-    def table_at(self) -> TableAt:
+    def place(self) -> tuple[Plan, int | None]:
+        """Return the plan of table_at, and the LSN that `lsn` or `time` means in it."""
         plan, lsn = self.plan(), self.lsn("lsn")
         if "time" in self.values:
             moment = time_option(self.values, "time")
             if self.base is not None and moment is not None:
                 self.base.refuse_time_before(moment)
             lsn = CommitTimes(open_files(self.path), plan).range(None, moment, (None, lsn))[1]
+        return plan, lsn
+
+    def table_at(
+        self, plan: Plan, lsn: int | None, history: CatalogHistory | None = None
+    ) -> TableAt:
+        """Return the relation at a place; without a `history`, the catalogs are replayed here."""
         return TableAt.open(
             self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
             database=self.values.get("database"), on_problem=self.on_problem,
-            is_of_a_time="time" in self.values,
+            is_of_a_time="time" in self.values, history=history,
         )  # fmt: skip
 
 
@@ -208,7 +215,7 @@ def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
         return PROBLEM_SCHEMA, None
     if options.table != "table_at":
         return SCHEMA, None
-    past = options.table_at()
+    past = options.table_at(*options.place())
     return past.schema, past
 
 
@@ -217,4 +224,4 @@ def past_reader(given: Mapping[str, str], past: object) -> DataSourceReader:
     if options.table != "table_at":
         return ChangesReader(options)
     assert past is None or isinstance(past, TableAt), f"{past=}"
-    return TableAtReader(past or options.table_at(), options.parts)
+    return TableAtReader(past or options.table_at(*options.place()), options.parts)

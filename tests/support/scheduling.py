@@ -21,6 +21,7 @@ WITH_SPARK = (
     "tests/history/test_pyspark.py",
     "tests/replay/test_logged_changes.py",
     "tests/replay/test_pyspark_past.py",
+    "tests/replay/test_read_once.py",
 )
 # Seconds on two cores, of files that take 10 s and more (pytest --durations=0 shows them).
 SECONDS: Mapping[str, float] = {

@@ -11,6 +11,7 @@ WAL, or two where catalogs themselves were rewritten, and memory for the catalog
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,8 +35,9 @@ from walkeeper_replay.redo.base import (
     Consistency,
 )
 from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, pass_in_parallel
 from walkeeper_replay.redo.store import PageStore, Relation
-from walkeeper_replay.redo.wal_pass import Passed, Shortcut, pass_over
+from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.tuples.deform import deform, varlena
@@ -45,10 +47,12 @@ from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
+from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
 PASSES_MAX = 4
+Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]
+"""Returns the records of the plan, up to the same LSN, that these catalogs need."""
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
 _CHARACTERS = frozenset(
     {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
@@ -123,8 +127,12 @@ class CatalogHistory:
         engine_name: str = "auto",
         on_problem: OnProblem = raise_fatal,
         index: ProvenIndex | None = None,
+        decode: Decode | None = None,
     ) -> CatalogHistory:
-        """Walk over the WAL up to `until`, without segments that an `index` knows enough of."""
+        """Walk over the WAL up to `until`, without segments that an `index` knows enough of.
+
+        With `decode`, others decode the segments, each one once in a walk.
+        """
         extra: set[Relation] = set()
         for _ in range(PASSES_MAX):
             store = PageStore(
@@ -140,11 +148,18 @@ class CatalogHistory:
             xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
             others = [loads.add, *([consistency.add] if consistency else [])]
-            passed = pass_over(
-                files, plan, [xids.add, store.add, *others],
-                until=until, engine_name=engine_name, on_problem=on_problem,
-                shortcut=None if index is None else _shortcut(index, xids, store),
-            )  # fmt: skip
+            consumers: list[Consumer] = [xids.add, store.add, *others]
+            if decode is not None:
+                wanted = CatalogFiles(store.low_nodes, list(store.relations))
+                passed = pass_in_parallel(
+                    decode(wanted), plan, consumers, until=until, on_problem=on_problem
+                )
+            else:
+                passed = pass_over(
+                    files, plan, consumers,
+                    until=until, engine_name=engine_name, on_problem=on_problem,
+                    shortcut=None if index is None else _shortcut(index, xids, store),
+                )  # fmt: skip
             if store.major is None:
                 raise HistoryError(f"{files.shown('')}: no records in the range asked for")
             if consistency is not None:

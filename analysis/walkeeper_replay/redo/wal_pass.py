@@ -9,7 +9,7 @@ recovery_target_lsn = until, inclusive, does the same. Damage is reported to `on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -123,5 +123,4 @@ def up_to(batch: Batch, until: int | None) -> Batch | None:
     count = int(np.searchsorted(batch.end_lsn(), until, "right"))
     if not count:
         return None
-    blocks = batch.blocks[: np.searchsorted(batch.blocks["record"], count)]
-    return replace(batch, records=batch.records[:count], blocks=blocks)
+    return batch.head(count)

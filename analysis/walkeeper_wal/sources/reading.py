@@ -14,7 +14,7 @@ is requested. One reader serves one thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,6 +102,11 @@ class Batch:
         if _is_switch(int(last["info"]), int(last["rmid"])):
             return start, -(-(end + 8) // size) * size
         return start, end + 8
+
+    def head(self, count: int) -> Batch:
+        """Return the first records, with their blocks."""
+        blocks = self.blocks[: np.searchsorted(self.blocks["record"], count)]
+        return replace(self, records=self.records[:count], blocks=blocks)
 
     def timeline(self) -> Column:
         """Return the timeline of the page in which each record starts."""

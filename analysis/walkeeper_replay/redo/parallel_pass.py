@@ -1,0 +1,80 @@
+"""A pass over WAL whose segments are decoded side by side: each one once, by threads or machines.
+
+    pass_in_parallel(taken, plan, consumers, until=…)    as pass_over, from what others decoded
+    control_of(reading, until, store) -> Taken           the part of one segment, for catalogs
+
+Contract: the result is that of `pass_over` with the same consumers, if the taken records have all
+that the consumers need. Memory is that of the taken records of a few segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from walkeeper_replay.redo.chosen_records import control_records
+from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.redo.wal_pass import Consumer, Passed, next_record_lsn, up_to
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.reading import Batch, Reading
+from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
+
+Choose = Callable[[Batch], Batch]
+
+
+@dataclass(slots=True)
+class Taken:
+    """Chosen records of one segment; `is_cut` if a later record ends after `until`."""
+
+    batches: list[Batch] = field(default_factory=list)
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFiles:
+    """The files of catalogs, by their numbers in any database or each by itself."""
+
+    low_nodes: tuple[int, ...]
+    files: list[Relation]
+
+    def choose(self, batch: Batch) -> Batch:
+        """Return the records that catalogs and transactions need."""
+        return control_records(batch, self.low_nodes, self.files)
+
+
+def taken_of(reading: Reading, until: int | None, choose: Choose) -> Taken:
+    """Return the chosen records of a segment that end at or below `until`."""
+    taken = Taken()
+    if until is not None and reading.segment.first_lsn >= until:
+        taken.is_cut = True
+        return taken
+    for batch in reading:
+        kept = up_to(batch, until)
+        if kept is not None:
+            taken.batches.append(choose(kept))
+        if kept is not batch:
+            taken.is_cut = True
+            break
+    return taken
+
+
+def pass_in_parallel(
+    parts: Iterable[Part[Taken]],
+    plan: Plan,
+    consumers: list[Consumer],
+    *,
+    until: int | None = None,
+    on_problem: OnProblem = raise_fatal,
+) -> Passed:
+    """Give each chosen batch to each consumer, in the order of the log."""
+    end = 0
+    for part in parts:
+        for batch in part.made.batches:
+            for consume in consumers:
+                consume(batch)
+            end = batch.span()[1]
+        if part.made.is_cut:
+            return Passed(end, True)
+        for problem in part.problems:
+            on_problem(problem)
+    return Passed(end, until is not None and until <= next_record_lsn(end, plan.segment_bytes))

@@ -1,0 +1,158 @@
+"""table_at as a plan of Spark's own: each segment is decoded once in a stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_pgwal import read_once
+from pyspark_pgwal.batch import partitions_of
+from pyspark_pgwal.read_once import table_at
+from pyspark_pgwal.replayed_tables import PastOptions
+from tests.replay.test_past_command import SETTINGS, Shop
+from tests.support.postgres_server import PostgresServer
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, read_each
+
+pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        bulk = "SELECT i, repeat(md5(i::text), 60) AS t FROM generate_series(1, 2000) i"
+        server.sql(f"CREATE TABLE bulk AS {bulk}")
+        made = Shop(server)
+        server.sql(f"INSERT INTO bulk {bulk}")
+        server.sql("UPDATE orders SET who = repeat('long', 3000) || id WHERE id % 7 = 0")
+        server.sql("SELECT pg_switch_wal()")
+        yield made
+
+
+def test_catalogs_of_chosen_records_are_those_of_all_records(shop: Shop) -> None:
+    files = open_files(shop.wal)
+    plan = make_plan(files)
+    for until in (None, int(Lsn.parse(shop.lsn)), plan.segments[1].first_lsn + 77_000):
+
+        def decode(wanted: CatalogFiles, until: int | None = until) -> Iterator[Part[Taken]]:
+            def make(reading: Reading) -> Taken:
+                return taken_of(reading, until, wanted.choose)
+
+            return iter(read_each(files, plan, make, SweepOptions(threads=2)))
+
+        whole = CatalogHistory.read(files, plan, until=until)
+        chosen = CatalogHistory.read(files, plan, until=until, decode=decode)
+        assert (chosen.end_lsn, chosen.is_whole) == (whole.end_lsn, whole.is_whole)
+        assert chosen.names() == whole.names() and chosen.xids.commits == whole.xids.commits
+        xids = sorted(whole.xids.commits)
+        assert [chosen.xids.began_before(x) for x in xids] == [
+            whole.xids.began_before(x) for x in xids
+        ]
+
+
+class Here:
+    """Run in this process the calls of Spark that read_once makes."""
+
+    defaultParallelism = 1
+
+    def __init__(self, made: Any = None) -> None:
+        self.made = made
+
+    @property
+    def sparkContext(self) -> Here:
+        return self
+
+    def parallelize(self, items: list[Any], count: int) -> Here:
+        assert len(items) == count
+        return Here(items)
+
+    def map(self, work: Callable[[Any], Any]) -> Here:
+        return Here([work(item) for item in self.made])
+
+    def collect(self) -> Any:
+        return self.made
+
+    def flatMap(self, work: Callable[[Any], Any]) -> Here:
+        return Here([made for item in self.made for made in work(item)])
+
+    def createDataFrame(self, rows: Here, schema: str, verifySchema: bool) -> Here:
+        return rows
+
+    def repartition(self, parts: int, name: str) -> Here:
+        return self
+
+    def asTable(self) -> Here:
+        return self
+
+    def partitionBy(self, name: str) -> Here:
+        parts = sorted({row[0] for row in self.made})
+        return Here([[row for row in self.made if row[0] == part] for part in parts])
+
+    def orderBy(self, name: str) -> list[Any]:
+        return [sorted(group, key=lambda row: row[1]) for group in self.made]
+
+
+def table_function(made: type, returnType: Any) -> Callable[[list[Any]], list[Any]]:
+    """Return what arrow_udtf returns, but for this process: an instance for each group."""
+
+    def rows(groups: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for group in groups:
+            instance = made()
+            for row in group:
+                columns = [pa.array([row[0]]), pa.array([row[1]]), pa.array([row[2]], pa.binary())]
+                found += instance.eval(pa.record_batch(columns, ["part", "lsn", "records"]))
+            found += instance.terminate()
+        return found
+
+    return rows
+
+
+@pytest.mark.parametrize("parts", ["1", "5"])
+@pytest.mark.parametrize("at_lsn", [False, True])
+def test_each_segment_is_decoded_once_a_stage(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, parts: str, at_lsn: bool
+) -> None:
+    """As often with five groups of blocks as with one."""
+    given = {"path": shop.wal, "relation": "orders", "parts": parts}
+    given |= {"lsn": shop.lsn} if at_lsn else {}
+    plan = make_plan(open_files(shop.wal))
+    past = PastOptions.parse({**given, "table": "table_at"})
+    expected = past.table_at(*past.place()).whole()
+    before, reads = Reading.__iter__, Counter[str]()
+
+    def counted(reading: Reading) -> Any:
+        reads[reading.segment.name] += 1
+        return before(reading)
+
+    monkeypatch.setattr(Reading, "__iter__", counted)
+    monkeypatch.setattr(read_once, "arrow_udtf", table_function)
+    monkeypatch.setattr(read_once, "partitions_of", lambda plan, _: partitions_of(plan, 2))
+    spark: Any = Here()
+    batches: Any = table_at(spark, **given)
+    rows = pa.Table.from_batches(batches)
+    assert set(reads.values()) == {2} and len(reads) <= len(plan.segments)
+    key = [("id", "ascending")]
+    assert rows.sort_by(key).to_pylist() == expected.sort_by(key).to_pylist()
+    assert len(rows) == 300 if at_lsn else len(rows) > 100
+
+
+@pytest.mark.spark
+def test_sparks_rows_are_those_of_the_data_source(spark: SparkSession, shop: Shop) -> None:
+    for relation in ("orders", "notes"):
+        given = {"path": shop.wal, "relation": relation, "lsn": shop.lsn, "parts": "3"}
+        expected = spark.read.format("pgwal").options(table="table_at", **given).load()
+        rows = table_at(spark, **given)
+        assert rows.schema == expected.schema
+        assert sorted(map(str, rows.collect())) == sorted(map(str, expected.collect()))
+        assert rows.count() > 0
