@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
+from walkeeper_fastpath.switch import is_on, state
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status
@@ -21,11 +22,15 @@ def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
 
     def status() -> dict[str, object]:
         logs = {log.cluster: log_status(log) for log in catalog.logs()}
-        return {"id": acceptor_id, "logs": logs, "broken": catalog.broken()}
+        known = {"fast_path": state(), "broken": catalog.broken()}
+        return {"id": acceptor_id, "logs": logs, **known}
 
     def gauges() -> Sequence[Gauge]:
         opened = [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
-        return [*opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id)]
+        text = "1: the compiled fast path is on; `walkeeper --version` says why not."
+        labels = {"safekeeper": str(acceptor_id)}
+        fast = Gauge("walkeeper_safekeeper_fast_path", text, float(is_on()), labels)
+        return [*opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id), fast]
 
     return Endpoints(not_ready, status, gauges)
 

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 from tests.support.folders import ROOT
 
 PACKAGES = ("common", "proposer", "safekeeper")
+SOURCES = (*PACKAGES, "fastpath")
 
 Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
