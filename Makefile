@@ -46,12 +46,15 @@ MINUTES ?= 60
 AZURITE = $(VENV)/servers/node_modules/.bin/azurite-blob
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
+# The fast path of a commit is compiled where gcc and Python's headers are; the others go without.
+COMPILER := gcc:gcc gencat:libc6-dev python3-config:python3-dev
 DEMO_NEEDED := initdb:postgresql
 NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
 # The fault runner makes network namespaces and file systems, which takes root; gencat stands for
 # the C library's headers.
 ifeq ($(shell id -u),0)
-NEEDED += nft:nftables tc:iproute2 gcc:gcc gencat:libc6-dev mkfs.ext4:e2fsprogs mount:mount
+DEMO_NEEDED += $(COMPILER)
+NEEDED += nft:nftables tc:iproute2 $(COMPILER) mkfs.ext4:e2fsprogs mount:mount
 endif
 CHAOS ?= --rounds-per-fault 20
 DEMO ?=
@@ -70,19 +73,22 @@ define venv_with
 		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
 	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
-	@test -z '$(LOCK)' || $(BIN)/python -m $(INSTALL) $(PINS) setuptools wheel
+	@test -z '$(LOCK)' || $(BIN)/python -m $(INSTALL) $(PINS) setuptools wheel cython
 	$(BIN)/python -m $(INSTALL) $(PINS) $(if $(LOCK),--no-build-isolation) -e '.[$(1)]'
 	@echo '$(CURDIR)/spark' > "$$($(BIN)/python -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')/walkeeper_spark.pth"
+	@$(BIN)/python -c 'import walkeeper_fastpath.switch as f; f.is_on() or print( \
+		f"compiled fast path: {f.state()}. All works without it, commits are slower. With gcc and", \
+		"python3-dev installed, make clean install builds it")' >&2
 endef
 
 # All that the tests use, and so all that the demo uses too.
-$(STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/*)
+$(STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/* fastpath/*/*.pyx)
 	@$(MAKE) --no-print-directory system-packages LACKING=name
 	$(call venv_with,test)
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/*)
+$(DEMO_STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/* fastpath/*/*.pyx)
 	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
 		NEEDED='$(DEMO_NEEDED)'
 	$(call venv_with,demo)

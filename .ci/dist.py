@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-TOOLS = ("build==1.6.1", "setuptools==84.2.1")
+TOOLS = ("build==1.6.1", "setuptools==84.2.1", "cython==3.3.1")
 PACKAGE_FOLDERS = tuple(
     f"{folder}/"
     for folder in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
@@ -197,7 +197,8 @@ def check_installed(wheel: Path) -> None:
         where = run("python", "-c", "import walkeeper_common as it; print(it.__file__)").strip()
         if not Path(where).is_relative_to(folder):
             sys.exit(f"dist: walkeeper_common came from {where}, not from the wheel")
-        if (shown := run("walkeeper", "--version")) != f"walkeeper {version}\n":
+        shown = run("walkeeper", "--version")
+        if shown.splitlines() != [f"walkeeper {version}", "compiled fast path: on"]:
             sys.exit(f"dist: walkeeper --version printed {shown!r}; the wheel is {version}")
         if "safekeeper" not in run("walkeeper", "--help"):
             sys.exit("dist: walkeeper --help names no safekeeper")

@@ -85,7 +85,9 @@ class LazyGroup(click.Group):
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(f"walkeeper {program_version()}")
+        from walkeeper_fastpath.switch import state
+
+        click.echo(f"walkeeper {program_version()}\ncompiled fast path: {state()}")
         ctx.exit()
 
 

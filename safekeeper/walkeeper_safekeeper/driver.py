@@ -24,8 +24,8 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import APPEND_FRAME_BYTES, MEMORY_BYTES_MAX, Message
-from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX, Message
+from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
@@ -50,12 +50,12 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.consensus.steady import Answer, Steady, steady_state
-from walkeeper_safekeeper.storage.open_tail import Tail
+from walkeeper_safekeeper.fast_appends import Answering, FastPath, MakeFastAppends
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 
 GROUP_BYTES_MAX = 8 << 20
+APPEND_BYTES = FRAME_HEAD.size + AppendRequest.LAYOUT.size  # an append's frame without its WAL
 BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more
 QUEUED_BYTES_MAX = 32 << 20
 
@@ -85,6 +85,10 @@ class Surroundings(Protocol):
 
     def send(self, connection: int, message: Message) -> None: ...
     def commit_moved(self, commit_lsn: Lsn) -> None: ...
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        """Call `settle` within some milliseconds; at once if a reader waits for commit_lsn."""
+        ...
+
     def end_readers(self, above_lsn: Lsn) -> None: ...
     def note(
         self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /
@@ -120,7 +124,9 @@ class Driver:
         reader: Worker,
         allocator: Worker,
         around: Surroundings,
+        fast: MakeFastAppends | None = None,
     ) -> None:
+        """Make a driver; without `fast`, all appends take the slow path."""
         self.acceptor, self.store = acceptor, store
         self._save = save
         self._writer, self._reader, self._allocator = writer, reader, allocator
@@ -128,8 +134,8 @@ class Driver:
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
         self._is_held = self._is_running = False
-        self._steady: Steady | None = None  # while no event comes
-        self._tail: Tail | None = None  # the tail that it writes to
+        self._fast = FastPath(acceptor, store, fast)
+        self._is_settling = False  # the core learns soon of what the fast path has taken
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
@@ -141,6 +147,11 @@ class Driver:
         self._whole = WholeRecords()
         self._looked_at: tuple[Lsn, int] | None = None  # commit_lsn and truncations, of `_whole`
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was requested
+
+    @property
+    def flush_lsn(self) -> Lsn:
+        """The end of durable WAL; the core may learn of it some milliseconds later."""
+        return self._fast.flush_lsn
 
     @property
     def is_busy(self) -> bool:
@@ -155,8 +166,7 @@ class Driver:
     @property
     def groups_written(self) -> int:
         """Writes that were synced since the start."""
-        short = 0 if self._steady is None else self._steady.groups_written
-        return self._groups_written + short
+        return self._groups_written + self._fast.groups_written
 
     @property
     def is_idle(self) -> bool:
@@ -164,53 +174,53 @@ class Driver:
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def append_at_once(self, connection: int, answer: Answer, memory: bytearray, size: int) -> int:
+    def append_at_once(
+        self, connection: int, answer: Answering, memory: bytearray, size: int
+    ) -> int:
         """Write received WAL to the disk and acknowledge it, without a step in between.
 
         This is the fast path of `post`, while no other work is under way and the disk is quick.
         `answer` gets the acknowledgement's frame. Return the number of bytes of `memory[:size]`,
         in whole frames, that are done. Return 0, with no effect, if `post` has to handle them.
         """
-        steady = self._steady
-        if steady is None and size > APPEND_FRAME_BYTES:  # no heartbeat, which would write nothing
-            steady = self._find_steady(connection, answer)
-        if steady is None or steady.connection != connection:
-            return 0
+        fast = self._fast
+        if not fast.is_there and size > APPEND_BYTES:  # no heartbeat, which would write nothing
+            self._begin_fast(connection, answer)
         try:
-            return steady.take(memory, size)
+            taken = fast.take(connection, memory, size)
         except WalkeeperError as error:
+            taken = fast.taken
             self.post(_failed_write(error))
-            return steady.taken
+            return taken
+        if taken and not self._is_settling:
+            self._is_settling = True
+            self._around.settle_later(self.settle)
+        return taken
 
-    def _find_steady(self, connection: int, answer: Answer) -> Steady | None:
-        if self._is_running or self._closing is not None or not self.is_idle:
-            return None
-        if self.acceptor.appender != connection:
-            return None
-        pace = self._writer.at_once()
-        tail = None if pace is None else self.store.tail(self.acceptor.flush_lsn, pace)
-        if tail is None:
-            return None
-        ports = tail.append, answer, self._around.commit_moved
-        steady = steady_state(self.acceptor, connection, tail.end_lsn, *ports)
-        if steady is None:
-            tail.close()
-            return None
-        self._steady, self._tail = steady, tail
-        return steady
-
-    def _void_steady(self) -> None:
-        if self._steady is None or self._tail is None:
+    def _begin_fast(self, connection: int, answer: Answering) -> None:
+        if self._fast.is_off or self._is_running or self._closing is not None or not self.is_idle:
             return
-        self._groups_written += self._steady.groups_written
-        self._tail.close()
-        self._steady = self._tail = None
+        if self.acceptor.appender == connection and (pace := self._writer.at_once()) is not None:
+            self._fast.begin(connection, answer, pace)
+
+    def settle(self) -> None:
+        """Tell the core of the appends that the fast path has taken."""
+        self._is_settling = False
+        if (news := self._fast.news()) is not None:
+            self._events.append(news)
+            self._run()
+
+    def _end_fast(self) -> None:
+        """End the fast path. The core learns of its last appends before any other event."""
+        if self._fast.is_there:
+            self.settle()
+            self._fast.end()
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
         if self._closing is not None and isinstance(event, Received | Tick):
             return
-        self._void_steady()
+        self._end_fast()
         self._events.append(event)
         self._run()
 
@@ -462,7 +472,7 @@ class Driver:
         """Take no more events; when what is under way is finished, make the lazily written facts
         durable and mark a clean stop. `done` is called back in the end."""
         self._closing = done
-        self._void_steady()
+        self._end_fast()
         self._close_when_idle()
 
     def _close_when_idle(self) -> None:

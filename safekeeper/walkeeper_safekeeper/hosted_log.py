@@ -24,6 +24,7 @@ from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
+from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
@@ -43,6 +44,7 @@ logger = logging.getLogger("walkeeper.log")
 
 HEARTBEAT_S = 1.0
 FEEDBACK_S = 0.01
+SETTLE_S = 0.005  # how much later the core may learn of appends that the fast path took
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
 TELL_S = 0.1
@@ -113,6 +115,7 @@ class HostedLog:
             reader=reader,
             allocator=allocator,
             around=self,
+            fast=append_path(),
         )
         self.driver.orphans = self.folder.orphans
         saved = await call(reader, self.folder.load_slots)
@@ -309,6 +312,12 @@ class HostedLog:
             elif not future.done():
                 future.set_result(None)
 
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        if self._waiters:
+            settle()
+        else:
+            self._loop.call_later(SETTLE_S, settle)
+
     def end_readers(self, above_lsn: Lsn) -> None:
         self.readers.end_those_sent_beyond(above_lsn)
         self.commit_moved(LSN_MAX)  # back: who waited beyond it must look again
@@ -379,6 +388,7 @@ class HostedLog:
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
         """commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        self.driver.settle()
         if self.commit_lsn <= beyond:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             entry = (beyond, future)
@@ -410,6 +420,7 @@ class HostedLog:
 
     async def _looked(self) -> bool:
         """Whether there was anything new to look at."""
+        self.driver.settle()
         found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.logical is not None or not self.driver.find_whole(partial(resolve, found)):
             return False

@@ -36,6 +36,11 @@ BROKEN = gauge(
     "1 if the log cannot be opened, or its disk has failed; /ready has the reason.",
     LABELS,
 )
+FAST_PATH = gauge(
+    "walkeeper_safekeeper_fast_path",
+    "1 if the compiled fast path is on; `walkeeper --version` says why not.",
+    OWN,
+)
 UNAUTHENTICATED = gauge(
     "walkeeper_safekeeper_unauthenticated",
     "1 if peers from everywhere need no certificate (--allow-unauthenticated).",
@@ -214,6 +219,7 @@ OF_ARCHIVE: tuple[Figure[Offload], ...] = (
 
 METRICS = (
     *(figure.metric for figure in OF_DISK),
+    FAST_PATH,
     UNAUTHENTICATED,
     BROKEN,
     REFUSALS,

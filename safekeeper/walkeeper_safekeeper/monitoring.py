@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.http_endpoints import Endpoints
+from walkeeper_fastpath.switch import is_on, state
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.metrics import (
     BROKEN,
+    FAST_PATH,
     OF_ARCHIVE,
     OF_DISK,
     OF_LOG,
@@ -33,14 +35,17 @@ def endpoints(
 
     def status() -> dict[str, object]:
         logs = {log.cluster: log_status(log) for log in catalog.logs()}
-        return {"id": acceptor_id, "logs": logs, "broken": catalog.broken()}
+        known = {"fast_path": state(), "broken": catalog.broken()}
+        return {"id": acceptor_id, "logs": logs, **known}
 
     def figures() -> Sequence[Sample]:
         opened = [sample for log in catalog.logs() for sample in _of_log(log, acceptor_id)]
         space = samples(OF_DISK, catalog.space, {"safekeeper": str(acceptor_id)})
         port = Sample(UNAUTHENTICATED, float(is_open), {"safekeeper": str(acceptor_id)})
+        fast = Sample(FAST_PATH, float(is_on()), {"safekeeper": str(acceptor_id)})
         return [
             port,
+            fast,
             *space,
             *opened,
             *_unopened(catalog, acceptor_id),

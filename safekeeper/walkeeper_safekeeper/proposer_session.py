@@ -213,7 +213,7 @@ class ProposerSession:
         found.sessions[self._number] = self
         if AppendRequest.TAG in self._tags:
             append = found.driver.append_at_once  # the next WAL of a steady leader
-            self.on_frames = partial(append, self._number, self.connection.write)
+            self.on_frames = partial(append, self._number, self.connection)
         return found
 
     def _is_leaders_host(self, log: HostedLog) -> bool:

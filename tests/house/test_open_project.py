@@ -27,6 +27,7 @@ from walkeeper_cli.program import run
 from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
 from walkeeper_common.shell.version import UNKNOWN, program_version
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
+from walkeeper_fastpath.switch import state
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
@@ -84,7 +85,8 @@ def test_every_place_shows_the_version_of_pyproject(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"walkeeper {VERSION}\n"
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [f"walkeeper {VERSION}", f"compiled fast path: {state()}"]
     assert asyncio.run(_status_of_a_safekeeper(tmp_path))["version"] == VERSION
     assert asyncio.run(_status_over_http())["version"] == VERSION
     assert "version" in status.COLUMNS, "`walkeeper status --json` passes it on"

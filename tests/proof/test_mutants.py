@@ -117,6 +117,8 @@ def test_a_mutant_fits_and_is_python(mutant: Mutant) -> None:
     for edit in mutant.edits:
         texts[edit.file] = edit.made_in(texts.get(edit.file) or (ROOT / edit.file).read_text())
     for file, text in texts.items():
+        if file.endswith(".pyx"):
+            continue  # `plant` compiles it
         compile(text, file, "exec")
         source = ast.parse((ROOT / file).read_text())
         assert ast.dump(ast.parse(text)) != ast.dump(source), file

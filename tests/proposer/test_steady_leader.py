@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.consensus.test_pure_generations import vote
-from tests.safekeeper.test_steady_append import damaged
+from tests.safekeeper.test_fast_append import damaged
 from tests.support.frames import frames_of, message_in, messages_in, tell
 from tests.support.replaced_members import OLD, B
 from tests.support.scenario_words import CREATION_LSN

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from tests.safekeeper.test_fast_append import steady
 from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, made_wal
-from tests.safekeeper.test_steady_append import steady
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.wire.messages import AppendResponse, Reject, RejectCode, VoteRequest

@@ -24,6 +24,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
+from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
@@ -58,7 +59,7 @@ class HandWorker:
 
     @property
     def ran_at_once(self) -> int:
-        return self._looks_at_the_clock // 2
+        return self._looks_at_the_clock // 3  # before the write, behind it, behind the sync
 
     def run_one(self) -> None:
         job, done = self.jobs.pop(0)
@@ -86,6 +87,9 @@ class Heard:
 
     def commit_moved(self, commit_lsn: Lsn) -> None: ...
 
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        settle()
+
     def end_readers(self, above_lsn: Lsn) -> None: ...
 
     def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
@@ -95,7 +99,7 @@ class Heard:
 class Bench:
     """One configured log whose leader is connected as connection 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_fast: bool = True) -> None:
         self.disk, self.writer, self.heard = FaultyDisk(Random(1)), HandWorker(), Heard()
         incarnation = b"i" * 16
         members = (member_name(1, incarnation),)
@@ -123,6 +127,7 @@ class Bench:
             reader=self.others,
             allocator=self.others,
             around=self.heard,
+            fast=append_path() if is_fast else None,
         )
         entry = Fragment(BALLOT, START, 1, False, members, 1)
         self.receive(ProposerElected(1, BALLOT, START, (creation, entry)))

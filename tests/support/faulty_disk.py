@@ -250,6 +250,8 @@ class FaultyDisk:
 class _Writer:
     """The writer of one file."""
 
+    descriptor = -1
+
     def __init__(self, disk: FaultyDisk, name: str) -> None:
         self._disk, self._name, self._is_closed = disk, name, False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from walkeeper_common.wire.framing import FRAME_HEAD, FrameReader, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
@@ -16,7 +16,17 @@ def frames_of(*messages: Message) -> bytearray:
     return bytearray().join(bytes(buffer) for one in messages for buffer in encode(one))
 
 
-def message_in(frame: list[Buffer], size: int) -> Message:
+class Answers:
+    """A connection without a socket: `write` gets the acks of the fast path."""
+
+    def __init__(self, write: Callable[[Sequence[Buffer], int], object]) -> None:
+        self.write = write
+
+    def direct(self) -> None:
+        """Say that there is no socket."""
+
+
+def message_in(frame: Sequence[Buffer], size: int) -> Message:
     """Decode the message in one packed frame of `size` bytes."""
     whole = memoryview(b"".join(frame))
     assert len(whole) == size, f"{len(whole)=} {size=}"
@@ -41,10 +51,10 @@ def taken_at_once(
 ) -> int:
     """Return how many bytes of frames were taken; `send` sends an answer that was made at once."""
 
-    def answer(frame: list[Buffer], frame_bytes: int) -> None:
+    def answer(frame: Sequence[Buffer], frame_bytes: int) -> None:
         send(connection, message_in(frame, frame_bytes))
 
-    return driver.append_at_once(connection, answer, memory, size)
+    return driver.append_at_once(connection, Answers(answer), memory, size)
 
 
 def give(

@@ -194,6 +194,9 @@ class StoredSafekeeper:
     def commit_moved(self, commit_lsn: Lsn) -> None:
         pass
 
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        settle()
+
     def end_readers(self, above_lsn: Lsn) -> None:
         self.stage.tell(f"sk{self.number} ends readers above {above_lsn}")
 

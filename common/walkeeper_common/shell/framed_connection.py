@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from walkeeper_common.addresses import shown_address
@@ -176,7 +176,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         buffers = encode(message)
         self.write(buffers, sum(map(len, buffers)))
 
-    def write(self, buffers: list[Buffer], size: int) -> None:
+    def write(self, buffers: Sequence[Buffer], size: int) -> None:
         """Write `size` bytes of packed messages after those that the socket has not taken yet.
 
         While the socket takes everything, bytes go there at once. The transport would wait for the
@@ -199,6 +199,15 @@ class FramedConnection(asyncio.BufferedProtocol):
             written = max(0, written - len(buffer))
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self.abort("it does not read what it is sent")
+
+    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
+        """Return the socket's descriptor, its unsent bytes, and whether it is closing.
+
+        Return None if it is not there, or if it does not take bytes as they are (TLS)."""
+        transport = self._transport
+        if transport is None or self._descriptor is None:
+            return None
+        return self._descriptor, transport.get_write_buffer_size, transport.is_closing
 
     @property
     def is_full(self) -> bool:

@@ -29,7 +29,7 @@ from time import monotonic
 from typing import TypeVar
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
+from walkeeper_common.pace import Pace
 
 Job = Callable[[], object]
 Done = Callable[[object], None]
@@ -106,7 +106,7 @@ class WorkerThread:
 
     def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
         is_alone = share.is_free_for(self, now_s)
-        return is_alone and self._on_thread == 0 and self._pace.usual_s < BRIEF_S
+        return is_alone and self._on_thread == 0 and self._pace.is_brief
 
     def _run_timed(self, job: Job) -> object:
         """Return the job's result, or the WalkeeperError that it raised."""
@@ -116,8 +116,7 @@ class WorkerThread:
         except WalkeeperError as error:
             return error
         finally:
-            pace = self._pace
-            pace.usual_s += (monotonic() - started_s - pace.usual_s) / AVERAGED_JOBS
+            self._pace.took(monotonic() - started_s)
 
     def _run_on_loop(self) -> None:
         if not self._on_loop:

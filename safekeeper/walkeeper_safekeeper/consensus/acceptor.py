@@ -46,7 +46,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_safekeeper.consensus import acceptor_answers as answers
 from walkeeper_safekeeper.consensus.acceptor_events import (
-    CommitMoved,
+    AppendsTaken,
     ConnectionLost,
     Effect,
     EndReaders,
@@ -71,12 +71,13 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
 from walkeeper_safekeeper.consensus.greeting_check import other_log
+from walkeeper_safekeeper.consensus.log_positions import LogPositions
 from walkeeper_safekeeper.consensus.member_register import MembersRequest, changed, members_state
 from walkeeper_safekeeper.consensus.persisted_marks import due_marks, lazy_marks
 from walkeeper_safekeeper.consensus.read_limit import answer_read, answer_wal_read
 
 
-class Acceptor:
+class Acceptor(LogPositions):
     """One log's consensus state; built anew at every start from what the disk says."""
 
     def __init__(
@@ -88,12 +89,9 @@ class Acceptor:
         record_lsn: Lsn,
         flaw_of_wal: answers.FlawOfWal | None = None,
     ) -> None:
+        super().__init__(durable, flush_lsn)
         self.durable, self.first_lsn, self.flaw_of_wal = durable, first_lsn, flaw_of_wal
         self.member = member_name(durable.acceptor_id, durable.incarnation)  # signs its promises
-        self.write_lsn = self.flush_lsn = flush_lsn
-        self.commit_lsn = min(durable.commit_lsn, flush_lsn)
-        self.told_commit_lsn = self.commit_lsn
-        self.restart_lsn = durable.restart_lsn
         self.appender: int | None = None
         self.elected = False  # ProposerElected of the promised ballot was processed in this life
         self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
@@ -101,14 +99,12 @@ class Acceptor:
         self.refusal: str | None = None  # why appends are refused for now (R16)
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
-        self.acked_lsn: Lsn | None = None  # the newest flush_lsn acknowledged to `appender`
         self.waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
-        self.truncations = self._ticks = self.silent_ticks = 0
+        self.truncations = self._ticks = 0
         self.unreached_lsn = unreached_start(durable)
         self.timelines = Timelines(durable.history)
         self.term_start_lsn = LSN_MAX  # the promised ballot's, once it is elected here
-        self.heard_commit_lsn = ZERO_LSN  # the newest of the elected leader, not our own
 
     def step(self, event: Event) -> list[Effect]:
         """Return the effects of one event, to perform in order."""
@@ -117,6 +113,8 @@ class Acceptor:
                 return self.on_message(connection, message)
             case WalFlushed(flush_lsn):  # a failed disk is not believed (R15)
                 return self.on_wal_flushed(flush_lsn) if self.failure is None else []
+            case AppendsTaken():
+                return self.on_appends_taken(event)
             case RecordEndFound(asked, record_lsn):
                 return self.on_record_end(asked, record_lsn)
             case WalRead():
@@ -353,10 +351,7 @@ class Acceptor:
             return [self._reject(connection, RejectCode.REFUSED, wrong)]
         if (flaw := answers.payload_flaw(append, self.flaw_of_wal)) is not None:
             return [self._reject(connection, RejectCode.BAD_PAYLOAD, flaw)]
-        self.silent_ticks = 0
-        self.heard_commit_lsn = append.commit_lsn
-        self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
-        self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
+        self.hear(append.commit_lsn, append.restart_lsn)
         moved = self.move_commit()
         if append.payload:
             self.write_lsn = append.end_lsn
@@ -384,7 +379,7 @@ class Acceptor:
         return effects + self._answer_waiting() if self.waiting else effects
 
     def acknowledge(self) -> list[Effect]:
-        """Tell the leader what is durable here; besides steady.py the only ack (R9)."""
+        """Tell the leader what is durable here; besides expected_append.py the only ack (R9)."""
         effects: list[Effect] = self.move_commit()
         if self.appender is None or self.failure is not None:
             return effects
@@ -396,14 +391,6 @@ class Acceptor:
         effects.append(Send(self.appender, answers.ack_of(self)))
         self.acked_lsn = self.flush_lsn
         return effects
-
-    def move_commit(self) -> list[Effect]:
-        return [CommitMoved(self.commit_lsn)] if self.commit_moves() else []
-
-    def commit_moves(self) -> bool:
-        before_lsn = self.commit_lsn
-        self.commit_lsn = max(before_lsn, min(self.told_commit_lsn, self.flush_lsn))
-        return self.commit_lsn > before_lsn
 
     # A change of members
 

@@ -45,6 +45,17 @@ class WalFlushed:
     flush_lsn: Lsn
 
 
+@value
+class AppendsTaken:
+    """The fast path made the leader's WAL durable up to `flush_lsn`, and acknowledged it.
+
+    `commit_lsn` and `restart_lsn` are the newest in its appends."""
+
+    flush_lsn: Lsn
+    commit_lsn: Lsn
+    restart_lsn: Lsn
+
+
 @dataclass(frozen=True, slots=True)
 class WriteRefused:
     """No space for a segment: all writes from `flush_lsn` on are dropped, that far is durable."""
@@ -113,6 +124,7 @@ Event: TypeAlias = (
     Received
     | ConnectionLost
     | WalFlushed
+    | AppendsTaken
     | WriteRefused
     | StorageFailed
     | RecordEndFound

@@ -1,4 +1,8 @@
-"""The open end of a log: small WAL is written there without any lookup (wal_store.py)."""
+"""The open end of a log: WAL that touches nothing else is written there without any lookup.
+
+The fast path writes (walkeeper_fastpath). This module holds what it writes to, and makes its errors
+those of the store (wal_store.py).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,7 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
-from walkeeper_common.postgres.walpages import overwriting_pages
+from walkeeper_common.pace import Pace
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -16,10 +19,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class Writer(Protocol):
     """One open file. It stays open until `close`, so that a write looks nothing up.
 
-    `write` puts data at an offset and returns how many bytes it wrote. `sync` makes all that was
-    written durable. They raise StorageError, or OSError, from which `failure` makes the
-    StorageError.
+    `descriptor` is -1 for a file that is none. Then `write` puts data at an offset and returns how
+    many bytes it wrote. `sync` makes all that was written durable. They raise StorageError, or
+    OSError, from which `failure` makes the StorageError.
     """
+
+    descriptor: int
 
     def write(self, data: Buffer, offset: int, /) -> int: ...
     def sync(self) -> object: ...
@@ -33,11 +38,23 @@ class Writer(Protocol):
 
 
 class Tail:
-    """The segment that was written last, at the log's end, for WAL that touches nothing else."""
+    """The segment that was written last, at the log's end, for WAL that touches nothing else.
+
+    It ends at `end_lsn`, where another file begins. Each write is followed by a sync at once.
+    """
 
     __slots__ = (
-        "_begin_lsn", "_fail", "_observe", "_pace", "_sync", "_write", "_writer", "close", "end_lsn"
-    )  # fmt: skip
+        "_fail",
+        "_writer",
+        "begin_lsn",
+        "close",
+        "descriptor",
+        "end_lsn",
+        "observe",
+        "pace",
+        "sync",
+        "write",
+    )
 
     def __init__(
         self,
@@ -47,33 +64,25 @@ class Tail:
         pace: Pace,
         fail: Callable[[StorageError, int], StorageError],
     ) -> None:
-        self._begin_lsn, self.end_lsn = int(begin_lsn), end_lsn
-        self._writer, self._pace, self._fail = writer, pace, fail
-        self._write, self._sync, self.close = writer.write, writer.sync, writer.close
-        self._observe = writer.observe
+        self.begin_lsn, self.end_lsn, self.pace = begin_lsn, end_lsn, pace
+        self._writer, self._fail = writer, fail
+        self.descriptor = writer.descriptor
+        self.write, self.sync, self.close = writer.write, writer.sync, writer.close
+        self.observe = writer.observe
 
-    def append(self, lsn: int, wal: Buffer) -> bool:
-        """Write and sync WAL that ends at or below `end_lsn`, and return True.
+    @property
+    def is_quick(self) -> bool:
+        """Return True if the loop may wait for the disk."""
+        return self.pace.is_brief
 
-        Return False, and write nothing, if the disk has become too slow to wait for it. Do so also
-        if `wal` holds a page that `WalStore.append` syncs first (wal_store.py, point 2).
-        """
-        pace, size, offset = self._pace, len(wal), lsn - self._begin_lsn
-        usual_s = pace.usual_s
-        if usual_s >= BRIEF_S or overwriting_pages(offset, wal):
-            return False
-        started_s = pace.now_s()
-        try:
-            written = self._write(wal, offset)
-            if written != size:
-                raise self._writer.cut_short(offset, written, size)
-            written_s = pace.now_s()
-            self._sync()
-        except OSError as error:
-            raise self._fail(self._writer.failure(error), lsn) from error
-        except StorageError as error:
-            raise self._fail(error, lsn) from error
-        synced_s = pace.now_s()
-        self._observe(written_s - started_s, synced_s - written_s)
-        pace.usual_s = usual_s + (synced_s - started_s - usual_s) / AVERAGED_JOBS
-        return True
+    def failed(self, error: Exception, lsn: int) -> StorageError:
+        """Return the error of a write or a sync at `lsn`; no append is accepted after it (R15)."""
+        if isinstance(error, OSError):
+            return self._fail(self._writer.failure(error), lsn)
+        assert isinstance(error, StorageError), f"{error!r}"
+        return self._fail(error, lsn)
+
+    def cut_short(self, lsn: int, written: int, size: int) -> StorageError:
+        """Return the error of a write at `lsn` that wrote less than `size` bytes, as `failed`."""
+        offset = int(lsn) - self.begin_lsn
+        return self._fail(self._writer.cut_short(offset, written, size), lsn)

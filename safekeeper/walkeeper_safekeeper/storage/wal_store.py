@@ -221,7 +221,7 @@ class WalStore:
         return lsn
 
     def tail(self, lsn: Lsn, pace: Pace) -> Tail | None:
-        """Return a fast writer from `lsn` on, or None if it is not possible.
+        """Return the open file from `lsn` on, or None if there is none for the fast path.
 
         Close it before any other use of this store."""
         file, timelines = self._written_file, self.timelines

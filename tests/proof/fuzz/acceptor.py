@@ -10,7 +10,7 @@ An input of `creation` is the body of a ConfigureLog: refused, or a log that can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -35,6 +35,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ConfigureLog, PrepareLog
+from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,
@@ -110,6 +111,7 @@ class Story:
             reader=self.reader,
             allocator=self.allocator,
             around=self,
+            fast=append_path(),
         )
         self._look()
 
@@ -154,6 +156,9 @@ class Story:
             commit_lsn,
             self.store.end_lsn,
         )
+
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        settle()
 
     def end_readers(self, above_lsn: Lsn) -> None:
         self.store.committed_lsn = min(self.store.committed_lsn, above_lsn)

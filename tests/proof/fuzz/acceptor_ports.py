@@ -77,18 +77,24 @@ class Store:
         """Return a tail, which stands for any."""
         require(not self.has_tail, "a second tail at {}", lsn)
         self.has_tail = True
-        way = {"append": self._append_to_tail, "close": self._close_tail}
-        return cast(Tail, SimpleNamespace(end_lsn=lsn + 5, **way))
+
+        def write(data: Buffer, offset: int) -> int:
+            self._append(Lsn(lsn + offset), [bytes(data)])
+            return len(data)
+
+        ports = {
+            "write": write,
+            "sync": lambda: None,
+            "close": self._close_tail,
+            "failed": lambda error, lsn: error,
+            "is_quick": lsn % 3 != 0,  # else it stands for a disk that has become slow
+        }
+        facts = {"begin_lsn": lsn, "end_lsn": lsn + 5, "descriptor": -1, "pace": pace}
+        return cast(Tail, SimpleNamespace(**facts, **ports))
 
     def _close_tail(self) -> None:
         require(self.has_tail, "a tail that is closed twice")
         self.has_tail = False
-
-    def _append_to_tail(self, begin_lsn: int, wal: Buffer) -> bool:
-        if begin_lsn % 3 == 0:  # it stands for a page that must be synced before
-            return False
-        self._append(Lsn(begin_lsn), [bytes(wal)])
-        return True
 
     def truncate(self, to_lsn: Lsn) -> None:
         require(not self.has_tail, "a cut at {} beside an open tail", to_lsn)

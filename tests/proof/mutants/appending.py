@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants.electing import STARTS_AT_C
-from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, WHOLE_FRAMES, Edit, Mutant
+from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
@@ -112,90 +112,6 @@ APPENDING = (
         why_named=SEARCHED,
     ),
     Mutant(
-        "steady-gap",
-        "R8",
-        "the short way of an append is for WAL at the write position only",
-        (Edit("Steady.take", "begin != end_lsn", "False"),),
-        searched_by=(SIM, BUSY),
-    ),
-    Mutant(
-        "steady-of-another-term",
-        "R8",
-        "the short way of an append is for the elected leader's own frames only",
-        (Edit("Steady.take", "term != self._append_term", "False"),),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-damaged",
-        "R8",
-        "WAL that was damaged on its way is not written on the short way either",
-        (Edit("Steady.take", "crc_of(piece) != crc", "False"),),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
-        searched_by=(SIM, BUSY),
-        why_named=WHOLE_FRAMES,
-    ),
-    Mutant(
-        "steady-heartbeat-unanswered",
-        "R10",
-        "a heartbeat that says nothing new is answered: silence means that nobody is there",
-        (Edit("Steady.take", "is_news", "at"),),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-outlives-an-event",
-        "R3",
-        "what the short way knows is void with the next event, a deposing election for one",
-        (Edit("walkeeper_safekeeper.driver.Driver.post", "self._void_steady()"),),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_the_short_way_ends_with_the_leaders_term",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-unmarked",
-        "R9",
-        "the short way of an append ends before a mark that must be durable first",
-        (
-            Edit(
-                "walkeeper_safekeeper.consensus.steady.steady_state",
-                "min(acceptor.unreached_lsn, segment_end_lsn)",
-                "segment_end_lsn",
-            ),
-        ),
-        turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-unsynced",
-        "R9",
-        "an acknowledgement on the short way comes behind the fdatasync that covers it",
-        (Edit("Tail.append", "self._sync()"),),
-    ),
-    Mutant(
-        "steady-over-an-unfinished-record",
-        "R9",
-        "what is below a page that cuts off a record is durable before that page is written",
-        (
-            Edit(
-                "Tail.append",
-                "usual_s >= BRIEF_S or overwriting_pages(offset, wal)",
-                "usual_s >= BRIEF_S",
-            ),
-        ),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_a_page_that_cuts_off_a_record_is_no_small_append",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
         "steady-ack-of-another-term",
         "R10",
         "the short way of an ack is for acks of this term only",
@@ -253,7 +169,7 @@ APPENDING = (
         "an acceptor's commit_lsn is at most its flush_lsn",
         (
             Edit(
-                "Acceptor.commit_moves",
+                "LogPositions.move_commit",
                 "min(self.told_commit_lsn, self.flush_lsn)",
                 "self.told_commit_lsn",
             ),

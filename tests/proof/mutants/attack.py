@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.proof.mutants.mutant import SIM, Mutant, plant
-from tests.proof.mutants.syntax import BESIDE, PACKAGES
+from tests.proof.mutants.syntax import SOURCES
 from tests.proof.sim.search import STUCK, VIOLATED
 
 KILLED = (VIOLATED, STUCK)
@@ -88,7 +88,7 @@ def planted(mutant: Mutant) -> Iterator[Path]:
 
 def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
     """Run Python with the packages below `tree`, and not with the installed ones."""
-    path = os.pathsep.join(str(tree / package) for package in (*PACKAGES, *BESIDE))
+    path = os.pathsep.join(str(tree / package) for package in SOURCES)
     return subprocess.run(
         [sys.executable, *words],
         cwd=tree,

@@ -8,6 +8,7 @@ from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.bounds import BOUNDS
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
+from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.logical import LOGICAL
 from tests.proof.mutants.own_wal import OWN_WAL
@@ -23,6 +24,7 @@ MUTANTS = (
     *VOTING,
     *ELECTING,
     *APPENDING,
+    *FAST_APPENDS,
     *READING,
     *FAILING,
     *QUORUMS,

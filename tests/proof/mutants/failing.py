@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import REAL_FILES, SEARCHED, Edit, Mutant
+from tests.proof.mutants.mutant import REAL_FILES, SEARCHED, Edit, FastEdit, Mutant
 
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
@@ -30,7 +30,7 @@ FAILING = (
         "WAL whose fsync failed is never called durable",
         (
             Edit("WalStore.append", "raise self._fail(error, lsn) from error", "assert error"),
-            Edit("Tail.append", "raise self._fail(error, lsn) from error", "assert error"),
+            FastEdit("raise self.tail.failed(error, self.end_lsn) from error", "assert error"),
         ),
     ),
     Mutant(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.proof.mutants import syntax
-from tests.proof.mutants.syntax import BESIDE, PACKAGES, DoesNotFit
+from tests.proof.mutants.syntax import PACKAGES, SOURCES, DoesNotFit
 from tests.support.folders import ROOT
 
 # Programs that run stories by seed, and search: `python -m` these.
@@ -26,6 +28,8 @@ BUSY, REPLACE, SWITCH, ARCHIVE, BULK = (
 LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
+FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
 NO_CONSUMERS = "the simulated logical logs have no consumers"
@@ -34,6 +38,7 @@ ONLY_ROWS = "the simulated changes are rows of tables: no messages, no origins"
 ONLY_MEMORY = "it costs memory and no byte of a log, so no oracle sees it"
 BREAKS = "the code itself breaks on it: the search passes over that, the test does not"
 WHOLE_FRAMES = "the simulated network damages no frame"
+REAL_DESCRIPTORS = "the simulated disks have no descriptors and run no system call"
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
 # The modules of the shipping source that the exploration runs.
@@ -64,6 +69,27 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class FastEdit:
+    """`old`, which stands there once as text, becomes `new` in the compiled fast path.
+
+    `plant` compiles it again."""
+
+    old: str
+    new: str = ""
+    where: str = "the compiled fast path"
+
+    @property
+    def file(self) -> str:
+        return FAST_PATH
+
+    def made_in(self, text: str) -> str:
+        """Return the file's text after the edit. DoesNotFit."""
+        if text.count(self.old) != 1:
+            raise DoesNotFit(f"{self.old!r} stands there {text.count(self.old)} times")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """name     for the command line and killers.json
     rule     in docs/protocol.md, `seed flaw N` of its deviations, or the module whose idea it is
@@ -78,7 +104,7 @@ class Mutant:
     name: str
     rule: str
     removed: str
-    edits: tuple[Edit, ...]
+    edits: tuple[Edit | FastEdit, ...]
     worlds: tuple[str, ...] = ()
     turns_red: str | None = None
     searched_by: tuple[str, ...] = (SIM,)
@@ -96,7 +122,7 @@ CONTROL = Mutant("control", "", "nothing: the shipping source", ())
 def plant(mutant: Mutant, tree: Path) -> None:
     """Copy the source and all that its proofs need to the new folder `tree`, and make the edits."""
     without = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
-    for package in (*PACKAGES, *BESIDE):
+    for package in SOURCES:
         shutil.copytree(ROOT / package, tree / package, ignore=without, copy_function=_place)
     (tree / "tests/proof").mkdir(parents=True)
     for path in (*(ROOT / "tests").glob("*.py"), *(ROOT / "tests/proof").glob("*.py")):
@@ -114,6 +140,17 @@ def plant(mutant: Mutant, tree: Path) -> None:
             raise DoesNotFit(f"{mutant.name}, in {edit.where}: {error}") from None
         path.unlink()
         path.write_text(text)
+    if any(edit.file == FAST_PATH for edit in mutant.edits):
+        _compile(tree / FAST_PATH)
+
+
+def _compile(path: Path) -> None:
+    for made in (*path.parent.glob("*.c"), *path.parent.glob("*.so")):
+        made.unlink()
+    command = [sys.executable, "-m", "Cython.Build.Cythonize", "-q", "-i", path.name]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DoesNotFit(f"it cannot be compiled: {done.stderr}")
 
 
 def _place(file: str | Path, path: str | Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from tests.support.folders import ROOT
 
 PACKAGES = ("common", "proposer", "safekeeper")
-BESIDE = ("cli",)  # whole, for tests that need it; no mutant is in it
+SOURCES = (*PACKAGES, "fastpath", "cli")  # whole: tests of the packages need them
 
 Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

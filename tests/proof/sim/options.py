@@ -75,6 +75,7 @@ class Options:
     starts_inside_record: bool  # where the log was created
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
+    bunch_ms: int  # how much later the core learns of them
     replaces: bool = False  # see AskedOptions
     cancels: bool = False  # see AskedOptions
     is_busy: bool = False  # see AskedOptions
@@ -135,6 +136,7 @@ class Options:
             starts_inside_record=random.random() < 0.5,
             safety_s=random.choice((30, 60)) + (20 if plots else 0),
             quick_disks=_aside(random).choice((0.0, 0.0, 0.0, 0.8)),
+            bunch_ms=Random(_aside(random).random() + 1).choice((0, 0, 5, 50)),
             terms_max=Random(_aside(random).random()).choice((1, 1, 3, 1000)),
         )
 

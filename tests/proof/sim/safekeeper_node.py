@@ -12,7 +12,7 @@ from tests.proof.sim.disk_trouble import Disks, Loss
 from tests.proof.sim.network import Connection
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.reader import PinnedReader, Reader
-from tests.proof.sim.worker import Worker
+from tests.proof.sim.worker import Bunches, Worker
 from tests.proof.sim.world import World
 from tests.support.faulty_disk import PowerCut
 from tests.support.faulty_shelf import FaultyShelf, holds_tail
@@ -33,6 +33,7 @@ from walkeeper_common.wire.messages import (
     RejectCode,
     VoteResponse,
 )
+from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,
@@ -49,7 +50,7 @@ from walkeeper_safekeeper.storage.wal_store import WalStore
 RESTART_MS, TICK_MS = (200, 4000), (900, 1100)
 
 
-class SafekeeperNode:
+class SafekeeperNode(Bunches):
     """The driver's Surroundings; `lives` tells late callbacks from those of this life."""
 
     def __init__(
@@ -143,11 +144,10 @@ class SafekeeperNode:
             flaw_of_wal=page_flaw if durable.is_physical else None,
         )
         self.disks.timelines = store.timelines
-        self._workers = [Worker(self.world) for _ in range(3)]
-        writer, reader, allocator = self._workers
+        writer, reader, allocator = self._workers = [Worker(self.world) for _ in range(3)]
         self.driver = Driver(
             acceptor, store, self._save,
-            writer=writer, reader=reader, allocator=allocator, around=self,
+            writer=writer, reader=reader, allocator=allocator, around=self, fast=append_path(),
         )  # fmt: skip
         self.driver.orphans = self._folder().orphans
         self._archive = None
@@ -249,21 +249,21 @@ class SafekeeperNode:
     def rank(self) -> tuple[Ballot, Lsn]:
         """The rank of its log that a vote would carry; while it is down, the rank before."""
         if self.driver is not None:
-            acceptor = self.driver.acceptor
-            last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
-            self._rank = (last.ballot, acceptor.flush_lsn)
+            flush_lsn = self.driver.flush_lsn
+            last = cut(self.driver.acceptor.durable.history, flush_lsn)[-1]
+            self._rank = (last.ballot, flush_lsn)
         return self._rank
 
     @property
     def flush_lsn(self) -> Lsn:
         """As far as it says while it is up."""
-        return self.driver.acceptor.flush_lsn if self.driver is not None else Lsn(0)
+        return self.driver.flush_lsn if self.driver is not None else Lsn(0)
 
     # Trouble
 
     def fail_sync(self) -> None:
         if self.driver is not None:
-            self.disks.fail_sync(self.driver.acceptor.flush_lsn)
+            self.disks.fail_sync(self.driver.flush_lsn)
             self.world.trouble("failing syncs", self.name, "the next sync fails")
 
     def fill_disk(self) -> None:

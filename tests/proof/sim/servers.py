@@ -32,9 +32,8 @@ def _best(story: Story) -> Driver | None:
     """Return the driver whose log an election among all running members would choose, or None."""
 
     def rank(driver: Driver) -> tuple[Ballot, Lsn]:
-        acceptor = driver.acceptor
-        last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
-        return last.ballot, acceptor.flush_lsn
+        last = cut(driver.acceptor.durable.history, driver.flush_lsn)[-1]
+        return last.ballot, driver.flush_lsn
 
     drivers = [node.driver for node in members(story) if node.driver is not None]
     return max(drivers, key=rank, default=None)
@@ -45,14 +44,14 @@ def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
     best = _best(story)
     if best is None:
         return None
-    return best.store, best.store.record_end(best.acceptor.flush_lsn).end_lsn
+    return best.store, best.store.record_end(best.flush_lsn).end_lsn
 
 
 def timelines_of(story: Story) -> Timelines:
     """Return the timelines that the best log has followed."""
     best = _best(story)
     assert best is not None
-    return Timelines(cut(best.acceptor.durable.history, best.acceptor.flush_lsn))
+    return Timelines(cut(best.acceptor.durable.history, best.flush_lsn))
 
 
 def survivor_of(story: Story) -> Primary | None:

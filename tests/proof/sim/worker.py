@@ -9,6 +9,7 @@ from random import Random
 from tests.proof.sim.world import World
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.pace import Pace
+from walkeeper_safekeeper.driver import Driver
 
 
 class _Pace(Pace):
@@ -90,3 +91,18 @@ class Worker:
     def current_job(self) -> Callable[[], object] | None:
         """Return the job that a power cut would find half done, or None."""
         return self._jobs[0][0] if self._is_running and self._jobs else None
+
+
+class Bunches:
+    """A part of the driver's Surroundings: when the core learns of the fast path's appends."""
+
+    world: World
+    driver: Driver | None
+
+    def settle_later(self, settle: Callable[[], None]) -> None:
+        """Wait in half of the worlds with quick disks."""
+        driver, bunch_ms = self.driver, self.world.options.bunch_ms
+        if bunch_ms:
+            self.world.later(bunch_ms, lambda: settle() if driver is self.driver else None)
+        else:
+            settle()

@@ -1,22 +1,24 @@
-"""The short way of an append does what the long one does, message by message."""
+"""The compiled fast path of an append does what the slow one does, frame by frame."""
 
 from __future__ import annotations
 
-from copy import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 
 from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
-from tests.support.frames import frames_of, message_in, messages_in
+from tests.support.fast import NEEDS_FAST_PATH, made_path
+from tests.support.frames import Answers, frames_of, message_in, messages_in
 from tests.support.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
-from walkeeper_common.postgres.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.postgres.walpages import FIRST_IS_OVERWRITE_CONTRECORD, PAGE_HEADER
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
@@ -26,13 +28,18 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
     VoteRequest,
+    VoteResponse,
 )
-from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick
+from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
+from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick, Waiting
 from walkeeper_safekeeper.consensus.durable import unreached_start
-from walkeeper_safekeeper.consensus.steady import steady_state
-from walkeeper_safekeeper.storage.open_tail import Writer
+from walkeeper_safekeeper.consensus.expected_append import expected_append
+from walkeeper_safekeeper.storage.open_tail import Tail, Writer
+
+pytestmark = NEEDS_FAST_PATH
 
 WAL_BYTES = 3 * SEGMENT_BYTES
+END_LSN = START + SEGMENT_BYTES
 
 
 def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> AppendRequest:
@@ -82,25 +89,24 @@ def state(bench: Bench) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_both_ways_end_in_the_same_state_and_say_the_same(seed: int) -> None:
+def test_both_paths_end_in_the_same_state_and_say_the_same(seed: int) -> None:
     random, wal = Random(seed), made_wal(WAL_BYTES + 1000)
-    short, long = Bench(), Bench()
-    short.writer.is_quick = True
-    long.driver.append_at_once = lambda *_: 0  # type: ignore[method-assign]  # none
+    fast, slow = Bench(), Bench(is_fast=False)
+    fast.writer.is_quick = True
     for _ in range(120):
-        appends = next_appends(long, wal, random)
+        appends = next_appends(slow, wal, random)
         connection = random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
         event = random.choice((None, None, None, None, Tick(), StandbysReported(feedback(random))))
-        for bench in (short, long):
+        for bench in (fast, slow):
             bench.receive(*appends, connection=connection)
             bench.writer.run_all()
             bench.others.run_all()
             if event is not None:
                 bench.driver.post(event)
                 bench.writer.run_all()
-        assert state(short) == state(long)
-        assert said(short) == said(long)
-    assert short.writer.ran_at_once > 10 and not long.writer.ran_at_once
+        assert state(fast) == state(slow)
+        assert said(fast) == said(slow)
+    assert fast.writer.ran_at_once > 10 and not slow.writer.ran_at_once
 
 
 def feedback(random: Random) -> Feedback:
@@ -154,7 +160,7 @@ def test_a_mark_is_made_before_the_ack() -> None:
     assert acceptor.durable.reached_lsn == end + 50
 
 
-def test_a_failed_write_is_final_on_the_short_way_too() -> None:
+def test_a_failed_write_is_final_on_the_fast_path_too() -> None:
     bench, wal, end = steady()
     bench.disk.failing_syncs.add(bench.driver.store.name_of(end))
     bench.append(end, wal.read(end, end + 100))
@@ -166,7 +172,7 @@ def test_a_failed_write_is_final_on_the_short_way_too() -> None:
         bench.driver.store.append(end, [b"x"])
 
 
-def test_the_short_way_ends_with_the_leaders_term() -> None:
+def test_the_fast_path_ends_with_the_leaders_term() -> None:
     """Another proposer is elected on another connection: the old one's append is refused."""
     bench, wal, end = steady()
     end = bench.append(end, wal.read(end, end + 100))
@@ -188,18 +194,96 @@ def test_the_short_way_ends_with_the_leaders_term() -> None:
 
 
 def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
-    """WAL below such a page has to be durable before it: that is two writes."""
-    bench, _, _ = steady()
-    store, disk = bench.driver.store, bench.disk
-    page = bench.driver.acceptor.flush_lsn.round_up(WAL_PAGE_BYTES)
-    wal = bytearray(300)
-    wal[100 + FLAGS_OFFSET] = FIRST_IS_OVERWRITE_CONTRECORD
-    tail = store.tail(page - 100, Pace(lambda: 0.0))
-    assert tail is not None
-    operations = disk.operations
-    assert not tail.append(page - 100, wal) and disk.operations == operations
-    wal[100 + FLAGS_OFFSET] = 0
-    assert tail.append(page - 100, wal) and disk.operations == operations + 2
+    """WAL below such a page becomes durable before it, which takes two writes."""
+    for flags, ran_at_once in ((FIRST_IS_OVERWRITE_CONTRECORD, 0), (0, 1)):
+        bench, _, end = steady()
+        page = end.round_up(WAL_PAGE_BYTES)
+        bench.append(end, bytes(page - 100 - end))
+        bench.writer.run_all()
+        before = bench.writer.ran_at_once
+        header = PAGE_HEADER.pack(0xD110, flags, 1, page, 0, 0)
+        bench.append(Lsn(page - 100), bytes(100) + header + bytes(100))
+        assert bench.writer.ran_at_once == before + ran_at_once
+        assert len(bench.writer.jobs) == 1 - ran_at_once
+
+
+def test_the_core_hears_of_a_bunch_before_the_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vote says how far the log is, and not how far the core knows."""
+    bench, wal, end = steady()
+    later = list[Callable[[], None]]()
+    monkeypatch.setattr(bench.heard, "settle_later", later.append)
+    begin, acceptor = end, bench.driver.acceptor
+    for _ in range(3):
+        end = bench.append(end, wal.read(end, end + 100))
+    assert acceptor.flush_lsn == begin and bench.driver.flush_lsn == end
+    assert len(later) == 1, "one bunch"
+    bench.heard.messages.clear()
+    ask = VoteRequest(1, Ballot(2, b"q" * 16), b"u" * 16, acceptor.member)
+    bench.receive(ask, connection=2)
+    assert acceptor.flush_lsn == acceptor.acked_lsn == end
+    bench.writer.run_all()
+    (vote,) = bench.heard.messages
+    assert isinstance(vote, VoteResponse) and vote.granted and vote.flush_lsn == end
+    later[0]()
+    assert acceptor.flush_lsn == end and bench.driver.groups_written == 4
+
+
+def test_the_core_hears_of_a_bunch_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, wal, end = steady()
+    later = list[Callable[[], None]]()
+    monkeypatch.setattr(bench.heard, "settle_later", later.append)
+    for _ in range(2):
+        end = bench.append(end, wal.read(end, end + 100))
+        assert bench.driver.acceptor.flush_lsn < end
+        later.pop()()
+        assert bench.driver.acceptor.flush_lsn == end and not later
+    assert bench.writer.ran_at_once == 2, "and the fast path goes on"
+    bench.append(end, wal.read(end, end + 100))
+    bench.driver.close(lambda _: None)
+    bench.writer.run_all()
+    durable = bench.load_from(bench.folder_disk)
+    assert bench.driver.acceptor.flush_lsn == end + 100 and durable.clean_stop
+
+
+def test_what_is_under_way_makes_no_template() -> None:
+    """Each of these has to be seen by the core with the next append."""
+    bench, _, end = steady()
+    acceptor = bench.driver.acceptor
+    assert expected_append(acceptor, 1) is not None and expected_append(acceptor, 2) is None
+    ask = VoteRequest(1, BALLOT, b"u" * 16, acceptor.member)
+    forked = [replace(acceptor.durable.history[-1], start_lsn=end, timeline=2)]
+    under_way = {
+        "waiting": [Waiting(2, ask, end)],
+        "refusal": "no space",
+        "failure": "the disk",
+        "write_lsn": end + 1,
+        "acked_lsn": None,
+        "appender": None,
+        "term_start_lsn": end + 1,
+        "timelines": Timelines((*acceptor.durable.history, *forked)),
+        "durable": replace(acceptor.durable, configuration=None),
+    }
+    for name, value in under_way.items():
+        before = getattr(acceptor, name)
+        setattr(acceptor, name, value)
+        assert expected_append(acceptor, 1) is None, name
+        setattr(acceptor, name, before)
+    assert expected_append(acceptor, 1) is not None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_heartbeat_that_says_nothing_new_is_answered(count: int) -> None:
+    """The leader takes silence for a safekeeper that is gone."""
+    bench, wal, end = steady()
+    end = bench.append(end, wal.read(end, end + 100))
+    acceptor = bench.driver.acceptor
+    for commit_lsn, is_news in ((end - 50, True), (end - 50, False), (end, True), (end, False)):
+        bench.heard.messages.clear()
+        heartbeat = AppendRequest(1, BALLOT, 1, end, end, commit_lsn, START, 0, b"")
+        bench.receive(*[heartbeat] * count)
+        bench.writer.run_all()
+        assert acceptor.commit_lsn == commit_lsn
+        assert bool(bench.heard.messages) != (is_news and count == 1)
 
 
 def test_heartbeats_do_not_ask_for_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,20 +363,44 @@ def damaged(frames: bytearray, random: Random) -> bytearray:
             return frames
 
 
+class Recorded:
+    """The writer of a file, and the connection that gets the acks; they share one journal."""
+
+    descriptor = -1
+
+    def __init__(self) -> None:
+        self.journal: list[object] = []
+
+    def write(self, data: Buffer, offset: int) -> int:
+        self.journal.append((offset, bytes(data)))
+        return len(data)
+
+    def sync(self) -> None:
+        self.journal.append("sync")
+
+    def failure(self, error: OSError) -> StorageError:
+        return StorageError(str(error))
+
+    def cut_short(self, offset: int, written: int, size: int) -> StorageError:
+        return StorageError(f"{written} of {size} bytes at {offset}")
+
+    def observe(self, write_s: float, sync_s: float) -> None: ...
+
+    def close(self) -> None: ...
+
+    def answer(self, frame: Sequence[Buffer], size: int) -> None:
+        self.journal.append(message_in(frame, size))
+
+
 def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
     bench, wal, end = steady()
-    random, known = Random(5), 0
+    random, known, acceptor = Random(5), 0, bench.driver.acceptor
+    expected = expected_append(acceptor, 1)
+    assert expected is not None
+    expected = replace(expected, limit_lsn=end + 500)
     for _ in range(4000):
-        acceptor = copy(bench.driver.acceptor)
-        written, answers = list[tuple[int, bytes]](), list[Message]()
-
-        def write(lsn: int, data: Buffer, to: list[tuple[int, bytes]] = written) -> bool:
-            to.append((lsn, bytes(data)))
-            return True
-
-        def answer(frame: list[Buffer], size: int, to: list[Message] = answers) -> None:
-            to.append(message_in(frame, size))
-
+        recorded = Recorded()
+        tail = Tail(START, END_LSN, recorded, Pace(lambda: 0.0), lambda error, lsn: error)
         sizes = (random.choice((0, 1, 40)), random.choice((0, 30)))
         appends, begin = list[AppendRequest](), end
         for size in sizes[: random.choice((1, 2))]:
@@ -301,21 +409,23 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
             appends.append(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
             begin = begin + size
         frames = damaged(frames_of(*appends), random)
-        state = steady_state(acceptor, 1, end + 500, write, answer, lambda _: None)
-        assert state is not None
-        taken = state.take(frames, len(frames))
+        path = made_path(expected, tail, Answers(recorded.answer))
+        taken = path.take(frames, len(frames))
+        news = path.settled()
         if not taken:
-            assert not written and not answers and acceptor.flush_lsn == end
+            assert not recorded.journal and news is None
             continue
         known += 1
         said = messages_in(frames[:taken])
         assert all(isinstance(one, AppendRequest) for one in said)
         asked = [one for one in said if isinstance(one, AppendRequest)]
         payload = b"".join(bytes(one.payload) for one in asked)
-        assert written == ([(end, payload)] if payload else [])
         assert {(one.generation, one.ballot, one.timeline) for one in asked} == {(1, BALLOT, 1)}
         assert [one.begin_lsn for one in asked] == [end, *(one.end_lsn for one in asked)][:-1]
-        assert asked[-1].end_lsn == acceptor.flush_lsn < end + 500
-        acked = [one.flush_lsn for one in answers if isinstance(one, AppendResponse)]
-        assert acked == [acceptor.flush_lsn] * len(written) and len(answers) == len(acked)
+        flush_lsn, commit_lsn = asked[-1].end_lsn, asked[-1].commit_lsn
+        restart_lsn = max(acceptor.restart_lsn, *(one.restart_lsn for one in asked))
+        assert flush_lsn < end + 500 and news == (flush_lsn, commit_lsn, restart_lsn)
+        ack = replace(ack_of(acceptor), flush_lsn=flush_lsn)
+        written = [(end - START, payload), "sync", ack]
+        assert recorded.journal == (written if payload else [])
     assert 500 < known < 3500

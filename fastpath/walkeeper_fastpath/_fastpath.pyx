@@ -1,0 +1,289 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The compiled fast path: bytes of a steady leader in, durable WAL and an ack out.
+
+It holds no rule of its own. The core says what the next frames look like, byte by byte, while
+nothing is under way. A frame that does not match is not touched, and the core decides about it.
+The contract of each class is in _fastpath.pyi.
+
+The first functions are pure: they look at bytes and positions. The rest is system calls around
+them. A disk without a descriptor, as in the simulator, gets the same calls as Python methods.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+from posix.types cimport off_t
+
+import os
+
+from crc32c import crc32c
+from walkeeper_common.errors import StorageError
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t pwritev(int descriptor, const iovec *parts, int count, off_t offset)
+
+cdef extern from "<unistd.h>" nogil:
+    int fdatasync(int descriptor)
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+    ssize_t send(int descriptor, const void *data, size_t size, int flags)
+
+# AppendRequest: its length, what is the same in all appends of a term, four LSNs, a CRC, the WAL.
+# AppendResponse: what is the same in all acks of a term, flush_lsn, and what the core has said.
+# test_fast_append.py holds the numbers against messages.py.
+cdef enum:
+    LENGTH_BYTES = 4
+    TERM_AT = 4
+    TERM_BYTES = 33
+    BEGIN_AT = 37
+    END_AT = 45
+    COMMIT_AT = 53
+    RESTART_AT = 61
+    CRC_AT = 69
+    APPEND_BYTES = 73
+    ACK_FLUSH_AT = 33
+    ACK_BYTES = 73
+    PAGE_BYTES = 8192
+    PAGE_START_BYTES = 16
+    PIECES_MAX = 256
+
+
+cdef inline uint32_t be32(const unsigned char *at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline uint64_t be64(const unsigned char *at) noexcept nogil:
+    return (<uint64_t>be32(at) << 32) | be32(at + 4)
+
+
+cdef inline void put_be64(unsigned char *at, uint64_t number) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        at[i] = <unsigned char>(number >> (56 - 8 * i))
+
+
+cdef bint has_usual_pages(
+    const unsigned char *wal, uint64_t size, uint64_t begin_lsn, bint knows_pages
+) noexcept nogil:
+    """Return True if each page that starts in this WAL starts like most of them do.
+
+    The core looks at any other: zeros, a page that cuts off a record, half a header."""
+    cdef uint64_t at = begin_lsn % PAGE_BYTES
+    if 0 < at < PAGE_START_BYTES:
+        return False
+    at = (PAGE_BYTES - at) % PAGE_BYTES
+    while at < size:
+        if size - at < PAGE_START_BYTES:
+            return False
+        if wal[at + 2] & 0x08:  # XLP_FIRST_IS_OVERWRITE_CONTRECORD
+            return False
+        if knows_pages and (wal[at + 1] != 0xD1 or wal[at + 8] or wal[at + 9] & 0x1F):
+            return False  # the magic, and an address of a page
+        at += PAGE_BYTES
+    return True
+
+
+cdef struct Appends:
+    # What frames of the next WAL say, all of them together.
+    uint64_t end_lsn
+    uint64_t told_commit_lsn
+    uint64_t restart_lsn
+    uint64_t wal_bytes
+    int pieces
+
+
+cdef class AppendPath:
+    cdef unsigned char term[TERM_BYTES]
+    cdef unsigned char ack[ACK_BYTES]
+    cdef readonly uint64_t end_lsn
+    cdef uint64_t limit_lsn, told_commit_lsn, restart_lsn, file_lsn
+    cdef bint knows_pages, has_news
+    cdef int descriptor, socket
+    cdef object tail, pace, answer, unsent_bytes, is_closing
+    cdef iovec parts[PIECES_MAX]
+    cdef readonly Py_ssize_t taken
+    cdef readonly long groups_written
+
+    def __init__(self, expected, tail, answer):
+        cdef bytes head = expected.append, ack = expected.ack
+        if len(head) != APPEND_BYTES or len(ack) != ACK_BYTES:
+            raise ValueError(f"{len(head)=} {len(ack)=}")
+        memcpy(self.term, <const unsigned char *>head + TERM_AT, TERM_BYTES)
+        memcpy(self.ack, <const unsigned char *>ack, ACK_BYTES)
+        self.end_lsn = be64(<const unsigned char *>head + BEGIN_AT)
+        self.told_commit_lsn = be64(<const unsigned char *>head + COMMIT_AT)
+        self.restart_lsn = be64(<const unsigned char *>head + RESTART_AT)
+        self.limit_lsn = min(expected.limit_lsn, tail.end_lsn)
+        self.knows_pages = expected.knows_pages
+        self.tail, self.pace, self.answer = tail, tail.pace, answer
+        self.descriptor, self.file_lsn = tail.descriptor, tail.begin_lsn
+        if not self.file_lsn <= self.end_lsn:
+            raise ValueError(f"{self.file_lsn=} {self.end_lsn=}")
+        direct = answer.direct()
+        self.socket = -1
+        if direct is not None:
+            self.socket, self.unsent_bytes, self.is_closing = direct
+
+    def take(self, bytearray memory not None, Py_ssize_t size):
+        cdef Appends found
+        cdef Py_ssize_t at
+        if not 0 <= size <= PyByteArray_GET_SIZE(memory):
+            raise ValueError(f"{size=} {len(memory)=}")
+        at = self.matched(<const unsigned char *>PyByteArray_AS_STRING(memory), size, &found)
+        if at == 0:
+            return 0
+        if found.pieces:
+            if not self.tail.is_quick:
+                return 0
+            self.taken = at
+            self.make_durable(memory, &found)
+            self.acknowledge(found.end_lsn)  # R9: only now, and before all work that can wait
+            self.groups_written += 1
+            self.end_lsn = found.end_lsn
+        self.told_commit_lsn = found.told_commit_lsn
+        if found.restart_lsn > self.restart_lsn:
+            self.restart_lsn = found.restart_lsn
+        self.has_news = True
+        return at
+
+    def settled(self):
+        if not self.has_news:
+            return None
+        self.has_news = False
+        return self.end_lsn, self.told_commit_lsn, self.restart_lsn
+
+    cdef Py_ssize_t matched(
+        self, const unsigned char *memory, Py_ssize_t size, Appends *found
+    ) except -1:
+        """Return the bytes of whole frames that are the next WAL of this leader; 0 if one differs.
+
+        No position moves."""
+        cdef Py_ssize_t at = 0, end_at
+        cdef uint64_t begin, end, restart, length, wal_bytes, commit = 0
+        cdef const unsigned char *frame
+        cdef const unsigned char *wal
+        found.end_lsn, found.told_commit_lsn = self.end_lsn, self.told_commit_lsn
+        found.restart_lsn = found.wal_bytes = 0
+        found.pieces = 0
+        while size - at >= APPEND_BYTES and found.pieces < PIECES_MAX:
+            frame = memory + at
+            length = be32(frame)
+            begin, end = be64(frame + BEGIN_AT), be64(frame + END_AT)
+            commit, restart = be64(frame + COMMIT_AT), be64(frame + RESTART_AT)
+            if memcmp(frame + TERM_AT, self.term, TERM_BYTES) != 0:
+                return 0
+            if length < APPEND_BYTES - LENGTH_BYTES:
+                return 0
+            wal_bytes = length - (APPEND_BYTES - LENGTH_BYTES)
+            if begin != found.end_lsn:
+                return 0
+            if end < begin or end - begin != wal_bytes:
+                return 0
+            if end >= self.limit_lsn:
+                return 0
+            if commit < found.told_commit_lsn:
+                return 0
+            if wal_bytes > <uint64_t>(size - at - APPEND_BYTES):
+                break
+            end_at = at + APPEND_BYTES + <Py_ssize_t>wal_bytes
+            if wal_bytes:
+                wal = frame + APPEND_BYTES
+                if crc_of(wal, <Py_ssize_t>wal_bytes) != be32(frame + CRC_AT):
+                    return 0
+                if not has_usual_pages(wal, wal_bytes, begin, self.knows_pages):
+                    return 0
+                self.parts[found.pieces].iov_base = <void *>wal
+                self.parts[found.pieces].iov_len = wal_bytes
+                found.pieces += 1
+                found.wal_bytes += wal_bytes
+            found.end_lsn, found.told_commit_lsn = end, commit
+            if restart > found.restart_lsn:
+                found.restart_lsn = restart
+            at = end_at
+        if not found.pieces:
+            # A heartbeat is answered, by the core, unless it came to tell of commit_lsn.
+            if at != APPEND_BYTES or self.told_commit_lsn >= min(commit, found.end_lsn):
+                return 0
+        return at
+
+    cdef int make_durable(self, bytearray memory, Appends *found) except -1:
+        """Write the pieces and sync them; raise StorageError if that is not all done (R15)."""
+        cdef uint64_t offset = self.end_lsn - self.file_lsn
+        cdef ssize_t written
+        cdef int error = 0
+        pace = self.pace
+        started_s = pace.now_s()
+        if self.descriptor >= 0:
+            with nogil:
+                written = pwritev(self.descriptor, self.parts, found.pieces, <off_t>offset)
+                while written < 0 and errno == EINTR:
+                    written = pwritev(self.descriptor, self.parts, found.pieces, <off_t>offset)
+                if written < 0:
+                    error = errno
+            if error:
+                raise self.tail.failed(OSError(error, os.strerror(error)), self.end_lsn)
+        else:
+            written = self.write_by_method(found, offset)
+        if <uint64_t>written != found.wal_bytes:
+            raise self.tail.cut_short(self.end_lsn, written, found.wal_bytes)
+        written_s = pace.now_s()
+        if self.descriptor >= 0:
+            with nogil:
+                while fdatasync(self.descriptor) != 0:
+                    if errno != EINTR:
+                        error = errno
+                        break
+            if error:
+                raise self.tail.failed(OSError(error, os.strerror(error)), self.end_lsn)
+        else:
+            self.sync_by_method()
+        synced_s = pace.now_s()
+        pace.took(synced_s - started_s)
+        self.tail.observe(written_s - started_s, synced_s - written_s)
+        return 0
+
+    cdef ssize_t write_by_method(self, Appends *found, uint64_t offset) except -1:
+        cdef int i
+        pieces = [
+            PyMemoryView_FromMemory(
+                <char *>self.parts[i].iov_base, <Py_ssize_t>self.parts[i].iov_len, PyBUF_READ
+            )
+            for i in range(found.pieces)
+        ]
+        try:
+            return self.tail.write(b"".join(pieces), offset)
+        except (OSError, StorageError) as error:
+            raise self.tail.failed(error, self.end_lsn) from error
+
+    cdef int sync_by_method(self) except -1:
+        try:
+            self.tail.sync()
+        except (OSError, StorageError) as error:
+            raise self.tail.failed(error, self.end_lsn) from error
+        return 0
+
+    cdef int acknowledge(self, uint64_t flush_lsn) except -1:
+        """Send the ack now, or hand it to the connection if its socket is not free."""
+        cdef ssize_t sent = 0
+        put_be64(self.ack + ACK_FLUSH_AT, flush_lsn)
+        if self.socket >= 0 and not self.is_closing() and not self.unsent_bytes():
+            sent = send(self.socket, self.ack, ACK_BYTES, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent == ACK_BYTES:
+                return 0
+            if sent < 0:
+                sent = 0  # full, or lost: the connection finds out which
+        rest = (<char *>self.ack)[sent:ACK_BYTES]
+        self.answer.write([rest], len(rest))
+        return 0
+
+
+cdef inline uint64_t crc_of(const unsigned char *wal, Py_ssize_t size) except? 0:
+    return crc32c(PyMemoryView_FromMemory(<char *>wal, size, PyBUF_READ))

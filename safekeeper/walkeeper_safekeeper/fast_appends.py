@@ -1,0 +1,123 @@
+"""The fast path of a log's appends, from the core's template to the news for the core. Pure.
+
+    begin(connection, …)      the core describes the next append; the tail's file is held
+    take(memory, size)        the compiled path takes what is as described
+    news()                    how far it came, for the core
+    end()                     void with any other event: the file is given back
+
+walkeeper_fastpath is the compiled part, behind the port `FastAppends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pace import Pace
+from walkeeper_common.wire.messages import Buffer
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import AppendsTaken
+from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append
+from walkeeper_safekeeper.storage.open_tail import Tail
+from walkeeper_safekeeper.storage.wal_store import WalStore
+
+
+class Answering(Protocol):
+    """The connection that gets the acks of the fast path."""
+
+    def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
+    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
+        """Return the socket's descriptor, its unsent bytes, and whether it is closing.
+
+        Return None if bytes may not go to the socket as they are."""
+        ...
+
+
+class FastAppends(Protocol):
+    """The fast path of one leader's appends (walkeeper_fastpath)."""
+
+    @property
+    def taken(self) -> int: ...
+    @property
+    def end_lsn(self) -> int: ...
+    @property
+    def groups_written(self) -> int: ...
+    def take(self, memory: bytearray, size: int, /) -> int:
+        """Make the WAL in whole expected frames durable, acknowledge it, return their bytes.
+
+        Return 0, with no effect, if the core has to decide. Raise StorageError if the WAL of the
+        first `taken` bytes could not be made durable."""
+        ...
+
+    def settled(self) -> tuple[int, int, int] | None:
+        """Return flush_lsn, commit_lsn and restart_lsn, if they moved since the last call."""
+        ...
+
+
+MakeFastAppends: TypeAlias = Callable[[ExpectedAppend, Tail, Answering], FastAppends]
+
+
+class FastPath:
+    """One log's. Without `make` it is off, and all appends take the slow path.
+
+    `groups_written` counts its writes. `take` returns what FastAppends.take returns, and 0 for
+    another connection. `taken` are the bytes of frames whose write has failed."""
+
+    def __init__(self, acceptor: Acceptor, store: WalStore, make: MakeFastAppends | None) -> None:
+        self._acceptor, self._store, self._make = acceptor, store, make
+        self._appends: FastAppends | None = None
+        self._tail: Tail | None = None  # the file that it writes to
+        self._connection = 0
+        self._groups_ended = 0
+
+    @property
+    def is_there(self) -> bool:
+        """Return True from `begin` to `end`."""
+        return self._appends is not None
+
+    @property
+    def is_off(self) -> bool:
+        return self._make is None
+
+    @property
+    def groups_written(self) -> int:
+        return self._groups_ended + (self._appends.groups_written if self._appends else 0)
+
+    @property
+    def taken(self) -> int:
+        return self._appends.taken if self._appends else 0
+
+    @property
+    def flush_lsn(self) -> Lsn:
+        """Return the end of durable WAL; the core learns of it soon."""
+        return Lsn(self._appends.end_lsn) if self._appends else self._acceptor.flush_lsn
+
+    def begin(self, connection: int, answer: Answering, pace: Pace) -> None:
+        """Begin for this connection, if the core and the store have a next append for it."""
+        assert self._appends is None, f"{self._connection=}"
+        expected = expected_append(self._acceptor, connection)
+        tail = None if expected is None else self._store.tail(self._acceptor.flush_lsn, pace)
+        if self._make is None or expected is None or tail is None:
+            return
+        self._tail, self._connection = tail, connection
+        self._appends = self._make(expected, tail, answer)
+
+    def take(self, connection: int, memory: bytearray, size: int) -> int:
+        appends = self._appends
+        if appends is None or self._connection != connection:
+            return 0
+        return appends.take(memory, size)
+
+    def news(self) -> AppendsTaken | None:
+        """Return how far the log is now, if the core does not know it."""
+        news = None if self._appends is None else self._appends.settled()
+        return news and AppendsTaken(*map(Lsn, news))
+
+    def end(self) -> None:
+        """Give the file back; ask for the news before."""
+        if self._appends is None or self._tail is None:
+            return
+        self._groups_ended += self._appends.groups_written
+        self._tail.close()
+        self._appends = self._tail = None
