@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.addresses import Address, parse_address, shown_address
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.quorum import Configuration, LogKind, joined_addresses
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
@@ -83,23 +83,20 @@ async def _main(settings: ProposerSettings) -> int:
             stop = await life.run()
             _refuse_or_go_on(stop)
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
-            addresses = _with_newcomer(addresses, life.core.configuration)
+            addresses = _with_newcomers(addresses, life.core.configuration)
             life = _Life(settings, addresses, on_streaming)
 
 
-def _with_newcomer(
+def _with_newcomers(
     addresses: tuple[Address, ...], configuration: Configuration | None
 ) -> tuple[Address, ...]:
-    """Add the address of a member that joined since this process was started."""
-    if configuration is None or not configuration.address:
-        return addresses
-    joined = parse_address(configuration.address)
-    if joined in addresses:
-        return addresses
-    logger.warning(
-        "safekeeper at %s has become a member: put it into --safekeepers", configuration.address
-    )
-    return (*addresses, joined)
+    """Add the addresses of members that joined since this process was started."""
+    for text in joined_addresses(configuration.address) if configuration is not None else ():
+        joined = parse_address(text)
+        if joined not in addresses:
+            logger.warning("safekeeper at %s has become a member: put it into --safekeepers", text)
+            addresses = (*addresses, joined)
+    return addresses
 
 
 def _refuse_or_go_on(stop: Stop) -> None:

@@ -28,7 +28,7 @@ def endpoints(
             return core().phase.value
         if not leader.is_streaming:
             return "not streaming from the primary"
-        attached, needed = _attached(core()), leader.configuration.ack_quorum
+        attached, needed = _attached(core()), leader.configuration.holders_min
         return None if attached >= needed else f"commits hang: {attached} of {needed} safekeepers"
 
     def status() -> dict[str, object]:
@@ -92,7 +92,7 @@ def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[
             (
                 "quorum",
                 "1: as many safekeepers are attached as a commit needs.",
-                _attached(core) >= leader.configuration.ack_quorum,
+                _attached(core) >= leader.configuration.holders_min,
             ),
             ("paused", "1: the window is full of WAL that no quorum has.", leader.is_paused),
         ]
