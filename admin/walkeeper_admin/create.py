@@ -170,7 +170,7 @@ async def _refuse_other_primary(settings: CreateSettings, log: Configuration) ->
 def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[int]) -> None:
     """Raise Refused if the log has another ack quorum than the given one, or other members."""
     members = {member_id(member) for member in log.members}
-    is_changing = bool(log.joining)  # then the new member may be listed as well as the old one
+    is_changing = log.target is not None  # then the new member may be listed as well as the old one
     if settings.ack_quorum not in (None, log.ack_quorum):
         raise Refused(
             f"the log of cluster {settings.cluster!r} exists with ack quorum {log.ack_quorum}, not "

@@ -28,6 +28,27 @@ class LogKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberSet:
+    """Members that elect and commit among themselves, of any number and with any ack quorum."""
+
+    members: tuple[str, ...]
+    ack_quorum: int
+
+    @property
+    def vote_quorum(self) -> int:
+        """The number of votes that elect: every ack quorum has one of them in it."""
+        return len(self.members) - self.ack_quorum + 1
+
+    def elects(self, names: Collection[str | None]) -> bool:
+        """Return True if these votes are a vote quorum of this set."""
+        return sum(m in names for m in self.members) >= self.vote_quorum
+
+    def commits(self, names: Collection[str | None]) -> bool:
+        """Return True if these members are an ack quorum of this set."""
+        return sum(m in names for m in self.members) >= self.ack_quorum
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The record that `walkeeper create` makes durable, identical, on every member (R17).
 
@@ -35,9 +56,10 @@ class Configuration:
     with another incarnation, and so is not a member any more. `creation_lsn` is the start of a
     segment. `server_version` is the primary's own text, served to PostgreSQL clients.
 
-    While a member is replaced, `leaving` is still one of `members`, and `joining` is to take its
-    place. Then every election and every commit needs a quorum of both sets. `address` is where the
-    member that joined last listens, for proposers that were started without it.
+    While the members change, `target` is the set that is to follow. Then every election and every
+    commit needs a quorum of both sets, each by its own numbers (M1). `address` is where members
+    that joined since the creation listen, for proposers that were started without them: see
+    `joined_addresses`.
     """
 
     generation: int
@@ -50,38 +72,74 @@ class Configuration:
     timeline: int
     members: tuple[str, ...]
     ack_quorum: int
-    leaving: str = ""
-    joining: str = ""
+    target: MemberSet | None = None
     address: str = ""
 
     @property
-    def member_sets(self) -> tuple[tuple[str, ...], ...]:
-        """The sets whose quorums are needed: the members and, in a replacement, the new ones."""
-        if not self.joining:
-            return (self.members,)
-        changed = (self.joining if m == self.leaving else m for m in self.members)
-        return (self.members, tuple(sorted(changed, key=member_id)))
+    def present(self) -> MemberSet:
+        """The set that decides what follows this configuration."""
+        return MemberSet(self.members, self.ack_quorum)
+
+    @property
+    def sets(self) -> tuple[MemberSet, ...]:
+        """The sets whose quorums are needed: one, or two while the members change."""
+        return (self.present,) if self.target is None else (self.present, self.target)
+
+    @property
+    def newcomers(self) -> tuple[str, ...]:
+        """The members of the target that are none yet."""
+        return tuple(m for m in self.sets[-1].members if m not in self.members)
+
+    @property
+    def leavers(self) -> tuple[str, ...]:
+        """The members that the target lacks."""
+        return tuple(m for m in self.members if m not in self.sets[-1].members)
+
+    @property
+    def is_replacing(self) -> bool:
+        """Return True if the change is that one newcomer takes the place of one member."""
+        target = self.target
+        if target is None or target.ack_quorum != self.ack_quorum:
+            return False
+        return len(self.newcomers) == len(self.leavers) == 1
+
+    @property
+    def leaving(self) -> str:
+        """The member whose place a newcomer takes, or an empty name for any other change."""
+        return self.leavers[0] if self.is_replacing else ""
+
+    @property
+    def joining(self) -> str:
+        """The newcomer that takes one member's place, or an empty name for any other change."""
+        return self.newcomers[0] if self.is_replacing else ""
 
     @property
     def everyone(self) -> tuple[str, ...]:
         """All members that may vote and acknowledge, each once."""
-        return (*self.members, self.joining) if self.joining else self.members
+        return (*self.members, *self.newcomers)
 
     def elects(self, names: Collection[str | None]) -> bool:
         """Return True if these votes elect: a vote quorum of every set."""
-        return self._has(self.vote_quorum, names)
+        return all(each.elects(names) for each in self.sets)
 
     def commits(self, names: Collection[str | None]) -> bool:
         """Return True if WAL that these members have is committed: an ack quorum of every set."""
-        return self._has(self.ack_quorum, names)
-
-    def _has(self, quorum: int, names: Collection[str | None]) -> bool:
-        return all(sum(m in names for m in members) >= quorum for members in self.member_sets)
+        return all(each.commits(names) for each in self.sets)
 
     @property
     def vote_quorum(self) -> int:
-        """The number of votes that elect: every ack quorum has one of them in it."""
-        return len(self.members) - self.ack_quorum + 1
+        """The number of the present members' votes that elect."""
+        return self.present.vote_quorum
+
+    @property
+    def voters_min(self) -> int:
+        """The least number of votes with which an election can be won."""
+        return max(each.vote_quorum for each in self.sets)
+
+    @property
+    def holders_min(self) -> int:
+        """The least number of members with which WAL can be committed."""
+        return max(each.ack_quorum for each in self.sets)
 
 
 def flaw_of(configuration: Configuration) -> str | None:
@@ -90,28 +148,56 @@ def flaw_of(configuration: Configuration) -> str | None:
     A program that receives a configuration from a peer calls this first. The rest relies on it:
     quorums that intersect, numbers that fit into messages, a version that clients can parse.
     """
-    members, quorum = configuration.members, configuration.ack_quorum
-    if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
-        return f"an ack quorum of {quorum} of {len(members)} members is impossible"
-    if not all(MEMBER.fullmatch(member) for member in members):
-        return "a member is not named id#incarnation"
+    for each in configuration.sets:
+        flaw = _flaw_of_set(each)
+        if flaw is not None:
+            return flaw
     if not 1 <= configuration.generation <= GENERATION_MAX:
         return f"there is no generation {configuration.generation} of members"
     if not SERVER_VERSION.fullmatch(configuration.server_version):
         return f"{configuration.server_version[:60]!r} is no version of PostgreSQL"
-    return _flaw_of_change(configuration)
-
-
-def _flaw_of_change(configuration: Configuration) -> str | None:
-    members, leaving, joining = configuration.members, configuration.leaving, configuration.joining
-    if not leaving and not joining:
-        return None
-    if leaving not in members or joining in members or not MEMBER.fullmatch(joining):
-        return f"{leaving!r} cannot be replaced by {joining!r} among {', '.join(members)}"
-    staying = {member_id(member) for member in members if member != leaving}
-    if member_id(joining) in staying:
-        return f"{joining} would be a second member with that id"
+    if configuration.target == configuration.present:
+        return "the members would stay as they are"
+    if len(configuration.everyone) > MEMBERS_MAX:
+        return f"more than {MEMBERS_MAX} members, with those that are to leave, are impossible"
     return None
+
+
+def _flaw_of_set(each: MemberSet) -> str | None:
+    members, quorum = each.members, each.ack_quorum
+    if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
+        return f"an ack quorum of {quorum} of {len(members)} members is impossible"
+    if not all(MEMBER.fullmatch(member) for member in members):
+        return "a member is not named id#incarnation"
+    if len({member_id(member) for member in members}) != len(members):
+        return f"two of the members {', '.join(members)} have the same id"
+    return None
+
+
+def replaced_set(present: MemberSet, *, leaving: str, joining: str) -> MemberSet:
+    """Return the set in which one member takes another's place, in the order of the ids."""
+    changed = (joining if m == leaving else m for m in present.members)
+    return MemberSet(tuple(sorted(changed, key=member_id)), present.ack_quorum)
+
+
+def is_plain_replacement(configuration: Configuration) -> bool:
+    """Return True if `leaving` and `joining` say all of the change, as in older versions."""
+    if not configuration.is_replacing:
+        return False
+    leaving, joining = configuration.leaving, configuration.joining
+    named = replaced_set(configuration.present, leaving=leaving, joining=joining)
+    return configuration.target == named
+
+
+def joined_entries(address: str) -> tuple[tuple[str, str], ...]:
+    """Return id, or an empty text, and address of each H:P or ID@H:P in a list of them."""
+    entries = (entry.rpartition("@") for entry in address.split(",") if entry)
+    return tuple((number, where) for number, _, where in entries)
+
+
+def joined_addresses(address: str) -> tuple[str, ...]:
+    """Return the addresses alone of `joined_entries`."""
+    return tuple(where for _, where in joined_entries(address))
 
 
 def majority(members: int) -> int:

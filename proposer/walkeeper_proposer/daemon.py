@@ -86,7 +86,7 @@ async def _main(settings: ProposerSettings) -> int:
             stop = await life.run()
             _refuse_or_go_on(stop)
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
-            if text := linked.follow(life.core.configuration):
+            for text in linked.follow(life.core.configuration):
                 logger.warning("%s", text)
             life = _Life(settings, linked.all, on_streaming, commits)
 

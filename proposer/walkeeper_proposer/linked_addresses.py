@@ -1,8 +1,8 @@
 """The addresses that a proposer connects to: those of --safekeepers, and those of newcomers.
 
-A replacement brings a newcomer that --safekeepers does not name. Its link lasts as long as the
-replacement, and stays once it is a member. A cancel drops it, and so does another newcomer in its
-place: nobody would answer there, and `status` would miss it for ever. Pure.
+A change of members brings newcomers that --safekeepers does not name. Their links last as long as
+the change, and stay once they are members. A cancel drops them, and so do other newcomers in their
+place: nobody would answer there, and `status` would miss them for ever. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address, parse_address, shown_address
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, joined_entries, member_id
 
 
 class LinkedAddresses:
@@ -18,40 +18,54 @@ class LinkedAddresses:
 
     def __init__(self, given: Sequence[Address]) -> None:
         self.all: tuple[Address, ...] = tuple(given)
-        self._joining = ""  # the member name of the last of `all`, while it is no member yet
+        self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
 
-    def follow(self, configuration: Configuration | None) -> str | None:
+    def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.
 
-        Return what an operator has to know of a change of `all`, or None without one.
+        Return what an operator has to know of each change of `all`.
         """
         if configuration is None:
-            return None
-        told = self._decided(configuration)
-        return self._added(configuration) or told
+            return []
+        return [*self._decided(configuration), *self._added(configuration)]
 
-    def _decided(self, configuration: Configuration) -> str | None:
-        """Keep or drop the newcomer, once it is known whether it became a member."""
-        if not self._joining or configuration.joining == self._joining:
-            return None
-        is_member = self._joining in configuration.members
-        self._joining = ""
-        if is_member:
-            return _put_it(self.all[-1])
-        self.all, lost = self.all[:-1], self.all[-1]
-        return f"safekeeper at {shown_address(lost)} does not become a member: its link is dropped"
+    def _decided(self, configuration: Configuration) -> list[str]:
+        """Keep or drop each newcomer, once it is known whether it became a member."""
+        told = []
+        for name, address in list(self._joining.items()):
+            if name in configuration.newcomers:
+                continue
+            del self._joining[name]
+            if name in configuration.members:
+                told.append(_put_it(address))
+            else:
+                self.all = tuple(each for each in self.all if each != address)
+                shown = shown_address(address)
+                told.append(f"safekeeper at {shown} does not become a member: its link is dropped")
+        return told
 
-    def _added(self, configuration: Configuration) -> str | None:
-        if not configuration.address:
-            return None
-        address = parse_address(configuration.address)
-        if address in self.all:
-            return None
-        self.all = (*self.all, address)
-        self._joining = configuration.joining
-        if self._joining:
-            return f"safekeeper at {shown_address(address)} is to become a member: connecting to it"
-        return _put_it(address)
+    def _added(self, configuration: Configuration) -> list[str]:
+        told = []
+        for number, text in joined_entries(configuration.address):
+            address = parse_address(text)
+            if address in self.all:
+                continue
+            self.all = (*self.all, address)
+            name = _newcomer(configuration, number)
+            if name:
+                self._joining[name] = address
+                shown = shown_address(address)
+                told.append(f"safekeeper at {shown} is to become a member: connecting to it")
+            else:
+                told.append(_put_it(address))
+        return told
+
+
+def _newcomer(configuration: Configuration, number: str) -> str:
+    """Return the newcomer with this id, or of a replacement without one; empty for a member."""
+    if not number:
+        return configuration.joining
+    return next((name for name in configuration.newcomers if str(member_id(name)) == number), "")
 
 
 def _put_it(address: Address) -> str:

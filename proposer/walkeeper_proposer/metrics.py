@@ -67,7 +67,7 @@ OF_LEADER: tuple[Figure[Led], ...] = (
             "1 if as many safekeepers are attached as a commit needs.",
             LABELS,
         ),
-        lambda led: led.attached >= led.leader.configuration.ack_quorum,
+        lambda led: led.attached >= led.leader.configuration.holders_min,
     ),
     Figure(
         gauge(

@@ -41,7 +41,7 @@ def endpoints(
             return core().phase.value
         if not leader.is_streaming:
             return "not streaming from the primary"
-        attached, needed = _attached(core()), leader.configuration.ack_quorum
+        attached, needed = _attached(core()), leader.configuration.holders_min
         return None if attached >= needed else f"commits hang: {attached} of {needed} safekeepers"
 
     def status() -> dict[str, object]:

@@ -78,7 +78,7 @@ class PrimaryReporter:
             )
             for member in core.members
         ]
-        quorum = leader.configuration.ack_quorum
+        quorum = leader.configuration.holders_min
         return LeaderView(
             members,
             quorum,

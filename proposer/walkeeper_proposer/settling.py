@@ -136,15 +136,16 @@ def who_is_missing(core: Proposer) -> str:
     here = [member.name for member in core.members if member.attached or not elected]
     missing = ", ".join(str(member_id(m)) for m in configuration.everyone if m not in here)
     if not elected:
-        needed = f"a vote quorum ({configuration.vote_quorum} of {len(configuration.members)})"
+        votes = (f"{each.vote_quorum} of {len(each.members)}" for each in configuration.sets)
+        needed = f"a vote quorum ({' and '.join(votes)})"
         return f"it needs {needed}; missing: safekeeper {missing or 'none'}; see `walkeeper status`"
     if configuration.commits(here):
         return "an ack quorum has answered and was not done in time; try a longer --timeout"
+    acks = " and ".join(f"{each.ack_quorum} of {len(each.members)}" for each in configuration.sets)
     return (
-        f"a vote quorum has elected it, but an ack quorum ({configuration.ack_quorum} of "
-        f"{len(configuration.members)}) has to make the end of the log durable; missing: "
-        f"safekeeper {missing}. Nothing is lost on those that answer: start more members with "
-        "their disks, elsewhere if need be, and settle again"
+        f"a vote quorum has elected it, but an ack quorum ({acks}) has to make the "
+        f"end of the log durable; missing: safekeeper {missing}. Nothing is lost on those that "
+        "answer: start more members with their disks, elsewhere if need be, and settle again"
     )
 
 

@@ -24,7 +24,7 @@ from tests.support.scenario_words import (
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.quorum import Configuration, MemberSet, member_name
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -88,9 +88,11 @@ def test_a_generation_is_followed_by_one_that_changes_one_member_and_nothing_els
         replace(BOTH, generation=3),
         replace(BOTH, ack_quorum=1),
         replace(BOTH, system_id=8),
-        replace(BOTH, joining=OLD.members[0]),
-        replace(BOTH, leaving=NEWCOMER),
-        replace(BOTH, joining="2#aa"),
+        replace(BOTH, target=OLD.present),
+        replace(BOTH, target=MemberSet((*OLD.members[:2], OLD.members[0]), 2)),
+        replace(BOTH, target=MemberSet((*OLD.members[:2], "2#aa"), 2)),
+        replace(BOTH, target=MemberSet((*OLD.members, NEWCOMER), 5)),
+        replace(BOTH, target=MemberSet((), 1)),
         replace(NEW, generation=2),
     ]
     round_ = Ballot(1, b"r" * 16)
@@ -123,7 +125,7 @@ def changes(seed: int) -> list[Configuration]:
     random, line = Random(seed), [OLD]
     for number in range(10, 10 + random.randrange(2, 12)):
         newest = line[-1]
-        if newest.joining and random.random() < 0.7:
+        if newest.target and random.random() < 0.7:
             line.append(random.choice((final, final, cancelled))(newest))
             continue
         leaving = newest.leaving or random.choice(newest.members)
@@ -148,18 +150,17 @@ def test_members_that_nobody_can_have_decided_are_not_installed() -> None:
     forged = [
         replace(OLD, generation=2, members=(strangers[0],), ack_quorum=1),
         replace(OLD, generation=2, members=(one, two, strangers[0])),
-        replace(OLD, generation=3, members=(one, *strangers[:2])),
-        replace(OLD, generation=6, members=strangers),
-        replace(OLD, generation=7, members=strangers[:1], ack_quorum=1),
-        replace(OLD, generation=9, ack_quorum=3),
+        replace(OLD, generation=2, ack_quorum=3),
+        replace(BOTH, generation=3, members=strangers, target=OLD.present),
+        replace(OLD, generation=9, ack_quorum=4),
+        replace(OLD, generation=9, members=(*OLD.members, "3#aa")),
         replace(OLD, generation=9, system_id=8),
         replace(OLD, generation=2**32 - 1),
-        replace(BOTH, generation=3, members=(one, strangers[0], OLD.members[2])),
     ]
     for following in forged:
         assert changed(durable_of(1), InstallMembers("main", following)) is None, following
-    made = replace(OLD, generation=7, members=strangers)
-    assert changed(durable_of(1), InstallMembers("main", made)) is not None, "three in six steps"
+    made = replace(OLD, generation=3, members=strangers)
+    assert changed(durable_of(1), InstallMembers("main", made)) is not None, "it was a target"
 
 
 def test_a_newcomer_claims_nothing_but_what_is_below_its_log() -> None:

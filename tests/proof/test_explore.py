@@ -90,7 +90,7 @@ def test_an_acceptor_that_forgets_a_written_record_is_found(
 
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vote quorum of one of two decides, so the new members and the cancel are both decided."""
-    replacing = "walkeeper_proposer.consensus.replacing"
+    replacing = "walkeeper_proposer.consensus.changing"
     monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
     assert explore(world).violation is None
@@ -105,10 +105,19 @@ def test_new_members_that_lack_what_the_old_ones_committed_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No leader with the joint members has committed before the new ones are final."""
-    replacing = "walkeeper_proposer.consensus.replacing"
+    replacing = "walkeeper_proposer.consensus.changing"
     monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], terms=2, campaigns=2)
     result = explore(world, states_max=400_000)
+    assert result.violation is not None and result.violation.startswith("Acknowledged: ")
+
+
+def test_an_ack_quorum_that_is_final_before_the_joint_commit_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two has what was committed with one acknowledgement, and the other one elects."""
+    monkeypatch.setattr("walkeeper_proposer.consensus.changing.filling", lambda *_: (True, None))
+    result = explore(SMALL["members-one-ack-to-two"])
     assert result.violation is not None and result.violation.startswith("Acknowledged: ")
 
 

@@ -126,10 +126,10 @@ def test_a_mutant_fits_and_is_python(mutant: Mutant) -> None:
 
 def test_a_mutant_that_does_not_fit_any_more_is_an_error(tmp_path: Path) -> None:
     for edit, text in (
-        (Edit("Configuration.vote_quorum", "no_such_name"), "stale.*vote_quorum: 0 times"),
+        (Edit("MemberSet.vote_quorum", "no_such_name"), "stale.*vote_quorum: 0 times"),
         (Edit("Configuration.no_such_method", "self"), "no_such_method is defined 0 times"),
         (Edit("__init__", "self"), r"defined \d+ times: .*acceptor\.py"),
-        (Edit("Configuration.vote_quorum", "self", "other"), "stale.*2 times: 'self'"),
+        (Edit("MemberSet.vote_quorum", "self", "other"), "stale.*2 times: 'self'"),
     ):
         with pytest.raises(DoesNotFit, match=text):
             plant(Mutant("stale", "R19", "nothing", (edit,)), tmp_path / edit.old / edit.where)
@@ -179,7 +179,7 @@ def test_a_definition_is_found_by_its_name_whatever_its_file() -> None:
 def test_code_that_breaks_is_no_kill(tmp_path: Path) -> None:
     """Neither an assertion nor an error counts: only what an oracle saw does."""
     line = "return len(self.members) - self.ack_quorum + 1"
-    edit = Edit("Configuration.vote_quorum", line, f"assert False\n{line}")
+    edit = Edit("MemberSet.vote_quorum", line, f"assert False\n{line}")
     broken = Mutant("broken", "R19", "nothing", (edit,))
     plant(broken, tmp_path / "broken")
     assert simulate(tmp_path / "broken", first=0, count=2, seconds=30) is None

@@ -24,6 +24,8 @@ WORLDS = {
     "--switch": 6,
     "--replace": 6,
     "--replace --cancel": 4,
+    "--replace --resize": 4,
+    "--replace --cancel --resize": 3,
     "--busy": 6,
     "--bulk": 4,
 }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.wire.member_change import cancelled, final, joint
+from walkeeper_common.quorum import Configuration, LogKind, MemberSet
+from walkeeper_common.wire.member_change import cancelled, final, joint, joint_with
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 
 GIVEN: tuple[Address, ...] = (("a", 1), ("b", 1), ("c", 1))
@@ -29,12 +27,12 @@ JOINT = joint(MADE, leaving="3#c", joining="4#d", address="d:1")
 
 def test_a_newcomer_is_linked_and_stays_once_it_is_a_member() -> None:
     linked = LinkedAddresses(GIVEN)
-    assert linked.follow(None) is None and linked.follow(MADE) is None
+    assert linked.follow(None) == linked.follow(MADE) == []
     assert linked.all == GIVEN
-    assert "d:1 is to become a member" in (linked.follow(JOINT) or "")
+    assert "d:1 is to become a member" in linked.follow(JOINT)[0]
     assert linked.all == (*GIVEN, FOURTH)
-    assert linked.follow(JOINT) is None
-    assert "d:1 has become a member" in (linked.follow(final(JOINT)) or "")
+    assert linked.follow(JOINT) == []
+    assert "d:1 has become a member" in linked.follow(final(JOINT))[0]
     following = joint(final(JOINT), leaving="1#a", joining="5#e", address="e:1")
     linked.follow(following)
     linked.follow(final(following))
@@ -43,7 +41,7 @@ def test_a_newcomer_is_linked_and_stays_once_it_is_a_member() -> None:
 
 def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
     linked = LinkedAddresses(GIVEN)
-    assert "put it into --safekeepers" in (linked.follow(final(JOINT)) or "")
+    assert "put it into --safekeepers" in linked.follow(final(JOINT))[0]
     linked.follow(joint(final(JOINT), leaving="1#a", joining="5#e", address="e:1"))
     assert linked.all == (*GIVEN, FOURTH, FIFTH)
 
@@ -51,7 +49,7 @@ def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
 def test_a_cancelled_newcomer_loses_its_link() -> None:
     linked = LinkedAddresses(GIVEN)
     linked.follow(JOINT)
-    assert "does not become a member" in (linked.follow(cancelled(JOINT)) or "")
+    assert "does not become a member" in linked.follow(cancelled(JOINT))[0]
     assert linked.all == GIVEN
 
 
@@ -65,7 +63,18 @@ def test_a_newcomer_in_the_place_of_a_lost_one_takes_its_link() -> None:
 def test_an_address_of_the_command_line_is_never_dropped() -> None:
     """The newcomer may be a member's own machine with a new disk."""
     linked = LinkedAddresses(GIVEN)
-    same = replace(JOINT, joining="3#z", address="c:1")
-    assert linked.follow(same) is None
-    assert linked.follow(cancelled(same)) is None
+    same = joint(MADE, leaving="3#c", joining="3#f", address="c:1")
+    assert linked.follow(same) == linked.follow(cancelled(same)) == []
     assert linked.all == GIVEN
+
+
+def test_several_newcomers_join_and_one_of_them_is_given_up() -> None:
+    linked = LinkedAddresses(GIVEN)
+    five = MemberSet((*MADE.members, "4#d", "5#e"), 3)
+    told = linked.follow(joint_with(MADE, five, "4@d:1,5@e:1"))
+    assert len(told) == 2 and linked.all == (*GIVEN, FOURTH, FIFTH)
+    four = MemberSet((*MADE.members, "4#d"), 3)
+    other = joint_with(joint_with(MADE, five, "4@d:1,5@e:1"), four, "4@d:1")
+    assert len(linked.follow(other)) == 1 and linked.all == (*GIVEN, FOURTH)
+    assert "has become a member" in linked.follow(final(other))[0]
+    assert linked.all == (*GIVEN, FOURTH)

@@ -83,7 +83,7 @@ class Peer:
         self.bench.others.run_all()
 
     def said(self) -> list[Message]:
-        """What is received at once may be acknowledged at once: of acks in a row, the last.
+        """Keep the last of acks in a row, since frames that arrive together may share one.
 
         A connection that is cut off may have got the ack before, or not any more."""
         said = messages_in(self.transport.sent)

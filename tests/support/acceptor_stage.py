@@ -5,7 +5,7 @@
     append P ballot=B begin=L bytes=N [commit=L] [restart=L] [timeline=T] [damaged=yes]
     heartbeat P ballot=B at=L [commit=L] [restart=L] [timeline=T] | flushed L | record_end L
     read P ballot=B begin=L bytes=N | wal_read | lost P | tick [P: bytes of a message have come]
-    install P generation=2|3 [leaving=N] | ask_members P
+    install P generation=2|3 [leaving=N | to=1,2,4/2] | ask_members P
     no_space at=L | storage_failed | restart flush=L
 
 P is a connection. Messages are of generation 1, or of `generation=N`. `install` brings the joint
@@ -30,6 +30,7 @@ from tests.support.scenario_words import (
     parse_ballot,
     parse_command,
     parse_history,
+    parse_set,
     shown,
     shown_facts,
     shown_message,
@@ -43,6 +44,7 @@ from walkeeper_common.wire.member_change import (
     cancelled,
     final,
     joint,
+    joint_with,
 )
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
@@ -181,6 +183,8 @@ class AcceptorStage:
         leaving = self.configuration.members[int(named.get("leaving", "3")) - 1]
         newcomer = member_name(4, incarnation_of(4))
         both = joint(self.configuration, leaving=leaving, joining=newcomer, address="h4:5454")
+        if "to" in named:
+            both = joint_with(self.configuration, parse_set(named["to"]), "")
         if named["generation"] == "2":
             return InstallMembers("main", both)
         return InstallMembers("main", cancelled(both) if "cancel" in named else final(both))

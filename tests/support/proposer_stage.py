@@ -1,6 +1,7 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES] [nonces=yes]
+               [to=1,2,4/2]   the members change to these, with this ack quorum
     link N | lost N | tick [N: bytes of a message have come] | back | announce | primary_lost
     nonce L | nonce refused
     primary flush=L [timeline=T ended=1@L,2@L]
@@ -32,6 +33,7 @@ from tests.support.scenario_words import (
     parse_ballot,
     parse_command,
     parse_history,
+    parse_set,
     shown_facts,
     shown_message,
 )
@@ -39,6 +41,7 @@ from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.member_change import joint_with
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendResponse,
@@ -111,11 +114,14 @@ class ProposerStage:
     def _start(self, name: str, named: dict[str, str]) -> str:
         members = int(named.get("members", "3"))
         self.configuration = configuration_of(members, int(named.get("ack", "0")))
+        if "to" in named:
+            target = parse_set(named["to"])
+            self.configuration = joint_with(self.configuration, target, "")
         self.proposer = Proposer(
             Campaign(
                 cluster="main",
                 proposer_id=name.encode() * 16,
-                links=members,
+                links=len(self.configuration.everyone),
                 purpose=Purpose.SETTLE if "settle" in named else Purpose.ATTACH,
                 take_over="take_over" in named,
                 writes_nonces="nonces" in named,
@@ -133,7 +139,7 @@ class ProposerStage:
         lines += ["primary flush=0/100000"]
         for member in self.proposer.members:
             lines.append(f"vote {member.link + 1} ballot={ballot} flush=0/100000")
-            if member.link + 1 == self.configuration.vote_quorum:
+            if member.link + 1 == self.configuration.voters_min:
                 lines.append("primary flush=0/100000")
         for line in lines:
             self.run(line)
@@ -189,15 +195,16 @@ class ProposerStage:
                 )  # fmt: skip
             case "vote":
                 return VoteResponse(
-                    1, ballot, "refused" not in named, first_lsn, flush_lsn, record_lsn,
-                    CREATION_LSN, history,
+                    self.configuration.generation, ballot, "refused" not in named, first_lsn,
+                    flush_lsn, record_lsn, CREATION_LSN, history,
                 )  # fmt: skip
             case "ack":
                 ours: Ballot = self.proposer.ballot
+                generation = self.configuration.generation
                 durable_lsn = lsn_of(named.get("durable_commit", "0/0"))
                 applied = lsn_of(named.get("applied", "0/0"))
                 feedback = Feedback(applied, int(named.get("xmin", "0")), 0)
-                return AppendResponse(1, ours, flush_lsn, durable_lsn, feedback)
+                return AppendResponse(generation, ours, flush_lsn, durable_lsn, feedback)
             case "donor":
                 wal = (b"o" if "other" in named else b"w") * int(named["bytes"])
                 return ReadResponse(self.proposer.ballot, lsn_of(named["begin"]), crc_of(wal), wal)

@@ -12,7 +12,14 @@ from dataclasses import fields
 
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
+from walkeeper_common.quorum import (
+    Configuration,
+    LogKind,
+    MemberSet,
+    majority,
+    member_id,
+    member_name,
+)
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -52,6 +59,13 @@ def configuration_of(members: int, ack_quorum: int | None = None) -> Configurati
 
 def incarnation_of(acceptor_id: int) -> bytes:
     return bytes([acceptor_id]) * 16
+
+
+def parse_set(text: str) -> MemberSet:
+    """Return the set of `1,2,4/2`: members 1, 2 and 4, of which 2 commit."""
+    ids, ack_quorum = text.split("/")
+    members = tuple(member_name(int(i), incarnation_of(int(i))) for i in ids.split(","))
+    return MemberSet(members, int(ack_quorum))
 
 
 def parse_command(line: str) -> tuple[str, list[str], dict[str, str]]:
@@ -101,8 +115,11 @@ def shown(value: object) -> str:
             return ",".join(shown(part) for part in value)
         case Configuration():
             ids = ",".join(str(member_id(member)) for member in value.members)
-            if not value.joining:
+            if value.target is None:
                 return f"{value.generation}:{ids}"
+            if not value.is_replacing:
+                to = ",".join(str(member_id(member)) for member in value.target.members)
+                return f"{value.generation}:{ids};{to}/{value.target.ack_quorum}"
             change = f"{member_id(value.leaving)}->{member_id(value.joining)}"
             return f"{value.generation}:{ids};{change}"
         case RejectCode():

@@ -12,6 +12,7 @@ names the file. `Reader` reads no byte beyond the buffer, and `done()` refuses t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import TypeAlias
 
@@ -25,14 +26,23 @@ from walkeeper_common.history import (
     History,
 )
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import MEMBERS_MAX, Configuration, LogKind
+from walkeeper_common.quorum import (
+    MEMBER,
+    MEMBERS_MAX,
+    Configuration,
+    LogKind,
+    MemberSet,
+    is_plain_replacement,
+    replaced_set,
+)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
-_IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a change of members follows
+_IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a replacement follows
+_HAS_TARGET = 0x40  # any other change follows; versions before it refuse such an ack quorum
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -148,6 +158,13 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
+        target = value.target
+        if target is not None and not is_plain_replacement(value):
+            self.u8(value.ack_quorum | _HAS_TARGET)
+            self.members(target.members)
+            self.u8(target.ack_quorum)
+            self.text(value.address)
+            return
         change = (value.leaving, value.joining, value.address)
         self.u8(value.ack_quorum | (_IS_CHANGED if any(change) else 0))
         if any(change):
@@ -275,12 +292,7 @@ class Reader:
         segment_bytes, server_version, kind = self.u32(), self.text(), self._log_kind()
         creation_lsn, timeline, members = self.lsn(), self.u32(), self.members()
         quorum = self.u8()
-        change = ("", "", "")
-        if quorum & _IS_CHANGED:
-            change = (self.text(), self.text(), self.text())
-            if not any(change):
-                raise self._error("an empty change of members")
-        return Configuration(
+        final = Configuration(
             generation,
             log_uuid,
             system_id,
@@ -290,9 +302,27 @@ class Reader:
             creation_lsn,
             timeline,
             members,
-            quorum & ~_IS_CHANGED,
-            *change,
+            quorum & ~(_IS_CHANGED | _HAS_TARGET),
         )
+        if quorum & _HAS_TARGET:
+            if quorum & _IS_CHANGED:
+                raise self._error("two changes of members")
+            target = MemberSet(self.members(), self.u8())
+            return replace(final, target=target, address=self.text())
+        return self._replacement(final) if quorum & _IS_CHANGED else final
+
+    def _replacement(self, final: Configuration) -> Configuration:
+        leaving, joining, address = self.text(), self.text(), self.text()
+        if not leaving and not joining:
+            if not address:
+                raise self._error("an empty change of members")
+            return replace(final, address=address)
+        if leaving not in final.members or joining in final.members:
+            raise self._error(f"{leaving[:60]!r} replaced by {joining[:60]!r}")
+        if not all(MEMBER.fullmatch(member) for member in (*final.members, joining)):
+            raise self._error("a member is not named id#incarnation")
+        target = replaced_set(final.present, leaving=leaving, joining=joining)
+        return replace(final, target=target, address=address)
 
     def _log_kind(self) -> LogKind:
         value = self.u8()

@@ -1,80 +1,81 @@
-"""A change of members: the messages of `walkeeper replace`, and which configuration follows which.
+"""A change of members: its messages, and which configuration follows which.
 
-A member is replaced in two steps, each a configuration with the next generation. In the *joint*
-one, every election and commit needs a quorum of the old and of the new members. In the *final* one,
-the new ones are the members. A cancel makes the old ones final again. The members of generation g
-decide once what follows it, by single decree Paxos. Its messages are PromiseMembers and
-AcceptMembers, its quorums those of an election and a commit. Only a decided configuration is
-installed (InstallMembers).
-docs/steps.md, "Members change".
+The members change in two steps, each a configuration with the next generation. While it is *joint*,
+every election and commit needs a quorum of the old and of the new set. When it is *final*, the new
+set is alone. The two may have any sizes and ack quorums. A cancel makes the old set final
+again. The members of generation g decide once what follows it, by single decree Paxos
+(PromiseMembers, AcceptMembers; quorums as in an election and a commit). Only a decided
+configuration is installed (InstallMembers). docs/steps.md, "Members change".
 
 Pure. The messages share the port, the framing and the rules of `messages.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set
 from walkeeper_common.wire.fields import Reader, Writer
 
 GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
 
-def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
+def joint_with(current: Configuration, target: MemberSet, address: str) -> Configuration:
     """Return the joint configuration that follows `current`: both sets decide.
 
-    `current` may be joint itself. Then its newcomer is given up for this one, and the old members
+    `current` may be joint itself. Then its target is given up for this one, and the old members
     stay one of the two sets.
     """
-    return replace(
-        current,
-        generation=current.generation + 1,
-        leaving=leaving,
-        joining=joining,
-        address=address,
-    )
+    return replace(current, generation=current.generation + 1, target=target, address=address)
+
+
+def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
+    """Return what may follow `current`, with a newcomer that is to take one member's place."""
+    target = replaced_set(current.present, leaving=leaving, joining=joining)
+    return joint_with(current, target, address)
 
 
 def final(current: Configuration) -> Configuration:
-    """Return the final configuration that follows a joint one: the new members alone."""
-    assert current.joining, f"{current=}"
-    return replace(
-        current,
-        generation=current.generation + 1,
-        members=current.member_sets[-1],
-        leaving="",
-        joining="",
-    )
+    """Return what follows a joint configuration: the new set alone."""
+    assert current.target is not None, f"{current=}"
+    members, ack_quorum = current.target.members, current.target.ack_quorum
+    following = replace(current, members=members, ack_quorum=ack_quorum, target=None)
+    return replace(following, generation=current.generation + 1)
 
 
 def cancelled(current: Configuration) -> Configuration:
     """Return the configuration behind a joint one that makes the old members final again."""
-    assert current.joining, f"{current=}"
-    return replace(current, generation=current.generation + 1, leaving="", joining="", address="")
+    assert current.target is not None, f"{current=}"
+    address = kept_addresses(current.address, current.members)
+    return replace(current, generation=current.generation + 1, target=None, address=address)
+
+
+def kept_addresses(address: str, members: Iterable[str]) -> str:
+    """Return the entries that name one of these members by its id."""
+    ids = {str(member_id(member)) for member in members}
+    return ",".join(entry for entry in address.split(",") if entry.partition("@")[0] in ids)
 
 
 def is_successor(current: Configuration, following: Configuration) -> bool:
-    """Return True if `following` may be the next after `current`.
+    """Return True if `following` may be the next after `current`, of which no flaw is known.
 
-    One member changes and nothing else, or a change that is under way ends: with the new members
-    or with the old ones."""
-    wanted = [joint(current, leaving=following.leaving, joining=following.joining,
-                    address=following.address)]  # fmt: skip
-    if current.joining:
-        wanted += [final(current), cancelled(current)]
-    return following in wanted
+    Either the set changes and nothing else. Or a change that is under way ends, with the new set or
+    with the old one."""
+    if following.target is not None:
+        return following == joint_with(current, following.target, following.address)
+    return current.target is not None and following in (final(current), cancelled(current))
 
 
 def may_follow(current: Configuration, later: Configuration) -> bool:
     """Return whether changes of members lead from `current` to `later`, of a greater generation.
 
-    A configuration that was missed is not known, but how many there were is. Each newcomer takes
-    one generation to join and one more to become a member. Anything else is forged, or the work of
-    a flipped bit (R25).
+    A configuration that was missed is not known, but how many there were is. A set becomes final
+    one generation after it was a target. Anything else is forged, or the work of a flipped bit
+    (R25).
     """
     steps = later.generation - current.generation
     if steps == 1:
@@ -83,17 +84,15 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
         current,
         generation=later.generation,
         members=later.members,
-        leaving=later.leaving,
-        joining=later.joining,
+        ack_quorum=later.ack_quorum,
+        target=later.target,
         address=later.address,
     )
-    newcomers = sum(member not in current.members for member in later.members)
-    needed = 2 * newcomers + bool(later.joining) - bool(current.joining)
-    return (
-        later == same
-        and len(later.members) == len(current.members)
-        and needed <= steps <= GENERATION_JUMP_MAX
-    )
+    needed = 1
+    if later.present != current.present:
+        was_target = later.present == current.target
+        needed = (1 if was_target else 2) + (later.target is not None)
+    return later == same and needed <= steps <= GENERATION_JUMP_MAX
 
 
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
@@ -107,8 +106,8 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
     if name in configuration.everyone or (not with_it and configuration.generation == 1):
         return None
     newcomers = [m for m in configuration.members if with_it and m not in with_it[-1]]
-    by = f" by {' and '.join(newcomers)}" if newcomers else ""
-    was = f"was replaced{by}" if with_it else "was to become a member, and was given up"
+    by = f"was replaced by {' and '.join(newcomers)}" if newcomers else "was removed"
+    was = by if with_it else "was to become a member, and was given up"
     return (
         f"safekeeper {name} {was} (generation {configuration.generation}): it votes no more. Once "
         "`walkeeper status` shows the members well, stop it and remove its directory; `walkeeper "
@@ -117,8 +116,16 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
 
 
 def shown_change(configuration: Configuration) -> str:
-    """Format a change for people, as `3 by 4`."""
-    return f"{member_id(configuration.leaving)} by {member_id(configuration.joining)}"
+    """Return `3 by 4` if one takes another's place, or both sets, for people."""
+    if configuration.is_replacing:
+        return f"{member_id(configuration.leaving)} by {member_id(configuration.joining)}"
+    return " to ".join(map(shown_set, configuration.sets))
+
+
+def shown_set(each: MemberSet) -> str:
+    """Return `1, 2, 3 (ack quorum 2)`, for people."""
+    ids = ", ".join(str(member_id(member)) for member in each.members)
+    return f"{ids} (ack quorum {each.ack_quorum})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from walkeeper_common.quorum import LogKind
+from walkeeper_common.quorum import Configuration, LogKind, joined_addresses
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
@@ -52,12 +52,13 @@ class Campaign:
     addresses: frozenset[str] = frozenset()  # the links'; if empty, none can be added
     writes_nonces: bool = False  # its shell does, so retention goes by them (R22)
 
-    def lacks(self, address: str) -> bool:
-        """Return True if no link leads to this address: the member joined after our start.
+    def lacks(self, configuration: Configuration) -> bool:
+        """Return True if no link leads to a member that joined after our start.
 
         The shell then adds a link.
         """
-        return bool(self.addresses and address) and address not in self.addresses
+        joined = joined_addresses(configuration.address) if self.addresses else ()
+        return any(address not in self.addresses for address in joined)
 
     def lingers(self, missing: int, ticks: int) -> bool:
         """Return True while `settle` waits for answers that its quorum does not need.

@@ -12,12 +12,12 @@ docs/steps.md, "Members change", has the argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import Ballot
-from walkeeper_common.quorum import Configuration, flaw_of, member_id
+from walkeeper_common.quorum import Configuration, MemberSet, flaw_of, joined_addresses, member_id
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -82,7 +82,7 @@ def decide(
     flaw = flaw_of(wanted)
     if flaw is not None:
         raise Refused(flaw)
-    old = replace(current, leaving="", joining="")
+    old = current.present
     term = max(state.round.term for state in states.values()) + 1
     round_ = Ballot(term, draw())
     ask = PromiseMembers(cluster, current.log_uuid, current.generation, round_)
@@ -104,7 +104,7 @@ def decide(
     return None
 
 
-def _undecided(old: Configuration, current: Configuration, round_: Ballot, answers: Answers) -> str:
+def _undecided(old: MemberSet, current: Configuration, round_: Ballot, answers: Answers) -> str:
     """Return the members that refuse a round which nobody else has overtaken, as a text."""
     unwilling = [
         str(member_id(state.member))
@@ -155,9 +155,20 @@ def standing(configuration: Configuration) -> str:
     """Return the members that decide now, for an operator whose command ends here."""
     members = ", ".join(str(member_id(member)) for member in configuration.members)
     generation = f"generation {configuration.generation}"
-    if not configuration.joining:
+    if configuration.target is None:
         return f"members are {members} ({generation})"
-    return (
-        f"a replacement is under way, {shown_change(configuration)} at {configuration.address} "
-        f"({generation}), and commits need both sets of members"
-    )
+    return f"{under_way(configuration)} ({generation}), and commits need both sets of members"
+
+
+def under_way(configuration: Configuration) -> str:
+    """Return the change of members that a joint configuration is, for people."""
+    change = shown_change(configuration)
+    if configuration.is_replacing:
+        at = joined_addresses(configuration.address)[-1:]
+        return f"a replacement is under way, {change}{f' at {at[0]}' if at else ''}"
+    return f"a change of members is under way, {change}"
+
+
+def way_back(configuration: Configuration) -> str:
+    """Return how an operator takes back the change that a joint configuration is."""
+    return "--cancel" if configuration.is_replacing else "`walkeeper members cancel`"

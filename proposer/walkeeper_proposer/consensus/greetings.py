@@ -128,9 +128,10 @@ def live_elsewhere(
 
     It may if enough safekeepers are in contact with it within its lease, or out of our reach.
     """
-    unreachable = len(configuration.everyone) - len(greeted)
-    heard = Counter(g.live for g in greeted if g.live is not None)
-    for ballot, count in sorted(heard.items(), reverse=True):
-        if count + unreachable >= configuration.ack_quorum:
+    named = {member_name(g.acceptor_id, g.incarnation): g.live for g in greeted}
+    unreachable = [name for name in configuration.everyone if name not in named]
+    for ballot in sorted({live for live in named.values() if live is not None}, reverse=True):
+        hearing = [name for name, live in named.items() if live == ballot]
+        if configuration.commits([*hearing, *unreachable]):
             return ballot
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.quorum import Configuration
-from walkeeper_proposer.consensus.deciding import Batch, standing
+from walkeeper_proposer.consensus.deciding import Batch, standing, way_back
 
 
 class Headway:
@@ -36,6 +36,7 @@ class Headway:
         ways = "the same command goes on from here"
         if self.current is None:
             return ways
-        if self.current.joining:
-            ways += ", --instead gives up the newcomer, --cancel keeps the old members"
+        if self.current.target is not None:
+            lost = ", --instead gives up the newcomer" if self.current.is_replacing else ""
+            ways += f"{lost}, {way_back(self.current)} keeps the old members"
         return f"{standing(self.current)}; {ways}"

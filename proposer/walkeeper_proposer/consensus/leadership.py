@@ -58,7 +58,7 @@ from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
-Counted: TypeAlias = Sequence[Sequence[Member]]
+Counted: TypeAlias = Sequence[tuple[int, Sequence[Member]]]
 
 NOBODY = Member(-1)  # stands for a member that has not attached
 DONOR_WAIT_TICKS = 5  # how long to wait for the donor of the election to come back
@@ -90,7 +90,7 @@ class Leader:
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
         )
-        self._member_sets = configuration.member_sets
+        self._sets = configuration.sets
         self.purpose = campaign.purpose
         self.history = extended_over(
             self._shortened(donor, campaign),
@@ -126,7 +126,7 @@ class Leader:
 
         Another voter may know a greater one, of a term that the donor has not seen and whose
         WAL was cut since (scenarios/long_history_is_folded.txt)."""
-        is_kept = campaign.purpose is not Purpose.ATTACH or self.configuration.joining
+        is_kept = campaign.purpose is not Purpose.ATTACH or self.configuration.target
         if is_kept or len(donor.history) <= campaign.terms_max:
             return donor.history
         reached_lsn = min(donor.restart_lsn, donor.record_lsn)
@@ -143,7 +143,7 @@ class Leader:
         """
         here = {member.name for member in self.members}
         away = [str(member_id(name)) for name in self.configuration.everyone if name not in here]
-        is_way_out = self.purpose is not Purpose.ATTACH or self.configuration.joining or not away
+        is_way_out = self.purpose is not Purpose.ATTACH or self.configuration.target or not away
         size, most = len(self.history), HISTORY_ENTRIES_MAX
         if size <= (most if is_way_out else most - HISTORY_RESERVE):
             return None
@@ -359,15 +359,18 @@ class Leader:
         return [Send(m.link, m.ask(self.configuration, self.ballot)) for m in refusing]
 
     def counted(self) -> Counted:
-        """Return the members whose acks count, for each set of members that needs a quorum."""
+        """Return each set that has to commit: its ack quorum, and the members whose acks count."""
         by_name = {m.name: m for m in self.members if m.attached}
-        return [[by_name.get(name, NOBODY) for name in names] for names in self._member_sets]
+        return [
+            (each.ack_quorum, [by_name.get(name, NOBODY) for name in each.members])
+            for each in self._sets
+        ]
 
     def advance_commit(self, counted: Counted) -> bool:
         """Move commit_lsn to what an ack quorum has in this term (R10); return True if it moved."""
-        feeder, start_lsn, quorum = self.feeder, self.start_lsn, self.configuration.ack_quorum
+        feeder, start_lsn = self.feeder, self.start_lsn
         restart_lsn, commit_lsn = self.restart_lsn_max, LSN_MAX
-        for members in counted:  # two while a member is replaced: both must have it
+        for quorum, members in counted:  # two while members change: both must have it
             flushed = []
             for member in members:
                 lsn = member.flush_lsn
@@ -401,9 +404,11 @@ class Leader:
         committed (scenarios/retention_keeps_what_tells.txt)."""
         if not self.telling.awaits:
             return []
-        quorum = self.configuration.ack_quorum
-        known = [sorted(m.durable_commit_lsn for m in members) for members in self.counted()]
-        if not self.telling.move(min(acknowledged_lsn(lsns, quorum) for lsns in known)):
+        known = [
+            acknowledged_lsn((m.durable_commit_lsn for m in members), quorum)
+            for quorum, members in self.counted()
+        ]
+        if not self.telling.move(min(known)):
             return []
         self.restart_lsn_max = self.telling.end_lsn
         return [RetainWal(self.telling.page_lsn)]

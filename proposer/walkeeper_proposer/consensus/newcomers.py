@@ -55,9 +55,8 @@ def begin_log(
     """Begin the newcomer's log at the oldest WAL that is surely kept for it.
 
     While it is a member without WAL, restart_lsn does not move."""
-    old = current.member_sets[0]
-    serving = [state for state in at_work if state.member in old]
-    if len(serving) < current.vote_quorum:
+    serving = [state for state in at_work if state.member in current.members]
+    if not current.present.elects([state.member for state in serving]):
         text = "too few of the old members know of the newcomer yet"
         yield Batch(text=text, current=current)
         return
@@ -99,21 +98,29 @@ def _below(history: History, lsn: Lsn) -> History:
 def filling(
     current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
 ) -> tuple[bool, int | None]:
-    """Return (newcomer has all that was committed a round ago, bytes that it lacks)."""
-    newcomer = next((s for s in at_work if s.member == current.joining), None)
-    if newcomer is None:
+    """Return (the target may become final, bytes that the newcomer with the least WAL lacks).
+
+    A leader of this very configuration has committed its term's start with both sets, so an ack
+    quorum of the target has it (M4). Each newcomer has all that was committed a round ago.
+    """
+    newcomers = [state for state in at_work if state.member in current.newcomers]
+    if len(newcomers) < len(current.newcomers):
         return False, None
+    if not newcomers:
+        return any(state.has_committed for state in at_work), None
     committed = max(state.commit_lsn for state in at_work)
-    to_go = max(0, committed - newcomer.flush_lsn)
-    filled = newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= known_lsn
-    return filled, to_go
+    to_go = max(0, committed - min(state.flush_lsn for state in newcomers))
+    filled = all(s.has_committed and s.commit_lsn >= known_lsn for s in newcomers)
+    return filled and known_lsn > ZERO_LSN, to_go
 
 
 def what_it_waits_for(
     current: Configuration, at_work: Sequence[MembersState], to_go: int | None
 ) -> str:
+    """Return the text for people, while the target may not become final."""
     if any(s.has_committed and s.member in current.everyone for s in at_work):
-        return "the newcomer is being filled" if to_go else "the newcomer has not attached yet"
+        who = "the newcomer" if len(current.newcomers) == 1 else "a newcomer"
+        return f"{who} is being filled" if to_go else f"{who} has not attached yet"
     return (
         f"no proposer has committed with generation {current.generation} yet: start one, or run "
         "`walkeeper settle` if there is no primary"

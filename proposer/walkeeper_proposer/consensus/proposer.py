@@ -160,7 +160,7 @@ class Proposer:
             return []
         theirs, ours = member.told(greeting), self.configuration
         if greetings.replaces(theirs, ours, self.members) or (
-            theirs and self.campaign.lacks(theirs.address)
+            theirs and self.campaign.lacks(theirs)
         ):
             return self.on_newer_members(theirs)
         if greetings.is_newer(ours, theirs):
@@ -184,7 +184,7 @@ class Proposer:
         """Begin anew with other members: earlier answers do not count, and all greet again."""
         self.configuration = configuration
         self._refusals.clear()
-        if self.phase is Phase.LEADING or self.campaign.lacks(configuration.address):
+        if self.phase is Phase.LEADING or self.campaign.lacks(configuration):
             text = f"the members have changed: generation {configuration.generation}"
             return self._stop(Outcome.NEW_ELECTION, text)
         return self.become_greeting() if self.phase is Phase.GREETING else self.become_backing_off()
@@ -193,7 +193,7 @@ class Proposer:
         """Exclude a safekeeper; stop if that leaves no vote quorum."""
         known, self._refusals[member.link] = self._refusals.get(member.link) == text, text
         member.lose()
-        enough = self.configuration.vote_quorum if self.configuration else 1
+        enough = self.configuration.voters_min if self.configuration else 1
         if self.phase is Phase.GREETING and len(self.members) - len(self._refusals) < enough:
             return self._stop(Outcome.REFUSED, "; ".join(sorted(set(self._refusals.values()))))
         return [*([] if known else [Note(text)]), DropLink(member.link, text)]

@@ -131,8 +131,8 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
     flaw = flaw_of(configuration)
     if flaw is not None:
         return flaw
-    if configuration.joining != name:
-        return f"{configuration.joining or 'nobody'} is to join, this is {name}"
+    if name not in configuration.newcomers:
+        return f"{' and '.join(configuration.newcomers) or 'nobody'} is to join, this is {name}"
     if base_lsn % configuration.segment_bytes or base_lsn < configuration.creation_lsn:
         return f"no log of this cluster can start at {base_lsn}"
     if not is_well_formed(history) or any(e.start_lsn >= base_lsn for e in history[1:]):

@@ -24,7 +24,9 @@ class Bounds:
     shows_commits safekeepers learn commit_lsn, and so show it to readers
     lazy_marks    commit_lsn is written to the control file at any time, not only when it must
     newcomers     how many of the acceptors are no members yet (member_world.py)
-    commands      that change members, each of which may begin at any time: replace, cancel
+    commands      that change members, each of which may begin at any time: replace, cancel, add
+                  (the newcomers), remove (the last member), set-ack-quorum
+    next_ack      the ack quorum that add, remove and set-ack-quorum want
     rounds        the register's rounds in one generation; a command that needs more stands still
     """
 
@@ -47,6 +49,7 @@ class Bounds:
     newcomers: int = 0
     commands: tuple[str, ...] = ()
     rounds: int = 1
+    next_ack: int = 2
 
     @property
     def members(self) -> int:

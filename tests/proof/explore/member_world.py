@@ -1,9 +1,10 @@
 """Members change in the explored world: register, elections and acks together.
 
-The last acceptor is a newcomer with an empty disk. Commands are the shipping generators of
-`walkeeper replace` and its cancel. A question that changes nothing is answered at once by all that
-are up. Any other request reaches any set of safekeepers: promises, acceptances, installations and
-joins. A command may stand still for ever before each. So a killed command needs no action.
+The last acceptors are newcomers with empty disks, if there are any. Commands are the shipping
+generators of a change of members and of its cancel. A question that changes nothing is answered at
+once by all that are up. Any other request reaches any set of safekeepers: promises, acceptances,
+installations and joins. A command may stand still for ever before each. So a killed command needs
+no action.
 
 A generator cannot be copied, so it is given the answers of its last two rounds again. Two commands
 are one if they ask the same and remember the same. The memory is the commit_lsn of the round before
@@ -44,8 +45,9 @@ from walkeeper_common.wire.member_change import (
     PromiseMembers,
 )
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
+from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.deciding import Batch, Steps
-from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.newcomers import Newcomer
 from walkeeper_safekeeper.consensus.creation import state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
@@ -112,7 +114,9 @@ class MemberWorld(World):
     # Possible actions
 
     def _voters(self) -> Iterator[tuple[int, ...]]:
-        for size in range(self.bounds.vote_quorum, self.bounds.acceptors + 1):
+        grows = all(command in ("replace", "cancel", "add") for command in self.bounds.commands)
+        least = self.bounds.vote_quorum if grows else 1  # the new set may elect with fewer
+        for size in range(least, self.bounds.acceptors + 1):
             yield from combinations(range(self.bounds.acceptors), size)
 
     def _actions(self, draft: Draft) -> Iterator[Action]:
@@ -139,11 +143,26 @@ class MemberWorld(World):
     # Commands
 
     def _steps(self, which: int) -> Steps:
-        places, newcomer = range(self.bounds.acceptors), self.bounds.members
-        if self.bounds.commands[which] == "cancel":
-            return cancel_replacement(CLUSTER, None, places, lambda: bytes((which,)) * 16)
-        goal = Goal(CLUSTER, newcomer, newcomer + 1, "new:1", newcomer, instead=True)
-        return replace_member(goal, places, lambda: bytes((which,)) * 16)
+        bounds, places = self.bounds, range(self.bounds.acceptors)
+        what, last = bounds.commands[which], bounds.members
+
+        def draw() -> bytes:
+            return bytes((which,)) * 16
+
+        if what == "cancel":
+            return cancel_change(CLUSTER, places, draw)
+        joining = tuple(Newcomer(at + 1, f"new{at + 1}:1", at) for at in places if at >= last)
+        match what:
+            case "replace":
+                goal = Goal(CLUSTER, (last,), joining, instead=True)
+            case "add":
+                goal = Goal(CLUSTER, (), joining, bounds.next_ack)
+            case "remove":
+                goal = Goal(CLUSTER, (last,), (), bounds.next_ack)
+            case _:
+                assert what == "set-ack-quorum", f"{what=}"
+                goal = Goal(CLUSTER, ack_quorum=bounds.next_ack)
+        return change_members(goal, places, draw)
 
     def _look_again(self, draft: Draft, which: int) -> bool:
         told = self._told[draft.used[4 + which]]
@@ -195,7 +214,7 @@ class MemberWorld(World):
         states = [m for said in told.answers for _, m in said if isinstance(m, MembersState)]
         known_lsn = max((state.commit_lsn for state in states), default=ZERO_LSN)
         seen = max(
-            (s.configuration.generation for s in states if s.configuration.joining), default=0
+            (s.configuration.generation for s in states if s.configuration.target), default=0
         )
         key = (told.which, told.is_idle, tuple(batch.requests.items()), known_lsn, seen)
         number = self._numbers.get(key)

@@ -174,7 +174,7 @@ class ProposerNode:
         scope = core.check and core.check.scope
         return (
             self.writer, self.wal, self.tail, votes, core.ballot, core.seen_ballot, core.phase,
-            core.primary is not None, members, leader, scope,
+            core.primary is not None, members, leader, scope, core.configuration,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -279,7 +279,7 @@ class ProposerNode:
     def _perform(self, effect: Effect, events: deque[Event], outcome: Outcome) -> None:
         match effect:
             case Send(link, message):
-                is_named = isinstance(message, VoteRequest) and not self.bounds.newcomers
+                is_named = isinstance(message, VoteRequest) and not self.bounds.commands
                 if is_named:  # every acceptor runs as member 1
                     assert isinstance(message, VoteRequest)
                     message = replace(message, member=member_name(1, incarnation(0)))

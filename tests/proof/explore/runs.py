@@ -45,6 +45,21 @@ SMALL = {
         records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
     ),
+    "members-one-to-two": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=2,
+        campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-two-acks-to-one": Bounds(
+        acceptors=2, commands=("set-ack-quorum",), next_ack=1, proposers=1, terms=2, campaigns=2,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-one-ack-to-two": Bounds(
+        acceptors=2, ack_quorum=1, commands=("set-ack-quorum",), next_ack=2, proposers=1, terms=2,
+        campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
 }  # fmt: skip
 
 # Together under two hours on two cores; the longest first.
@@ -124,6 +139,26 @@ LARGE = {
         acceptors=4, newcomers=1, commands=("replace",), proposers=1, terms=1, campaigns=1,
         records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
+    ),
+    "members-three-to-two-terms": Bounds(
+        acceptors=3, commands=("remove",), next_ack=2, proposers=1, terms=2, campaigns=2,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-three-to-two": Bounds(
+        acceptors=3, commands=("remove",), next_ack=2, proposers=1, terms=1, campaigns=1,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-two-to-three": Bounds(
+        acceptors=3, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=2, campaigns=2,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-ack-cancel": Bounds(
+        acceptors=2, ack_quorum=1, commands=("set-ack-quorum", "cancel"), next_ack=2, proposers=1,
+        terms=2, campaigns=2, records=1, crashes=1, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
     ),
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ def explore(
     seconds_max: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    world = MemberWorld(bounds) if bounds.newcomers else World(bounds)
+    world = MemberWorld(bounds) if bounds.commands else World(bounds)
     result = Result(bounds)
     started = time.monotonic()
     before: dict[int, int] = {hash(world.initial): 0}

@@ -12,14 +12,21 @@ NOT_A_MEMBER = Edit(
     "configuration is None",
 )
 ANY_INCARNATION = Edit("unwelcome", "name not in greeting.configuration.everyone", "False")
-ANY_NAME = Edit(
-    "Configuration._has",
-    "all(sum(m in names for m in members) >= quorum for members in self.member_sets)",
-    "len([name for name in names if name]) >= quorum",
+ANY_NAME = (
+    Edit(
+        "MemberSet.elects",
+        "sum(m in names for m in self.members)",
+        "len([name for name in names if name])",
+    ),
+    Edit(
+        "MemberSet.commits",
+        "sum(m in names for m in self.members)",
+        "len([name for name in names if name])",
+    ),
 )
 COUNTS_ANYBODY = Edit(
     "Leader.counted",
-    "[by_name.get(name, NOBODY) for name in names]",
+    "[by_name.get(name, NOBODY) for name in each.members]",
     "[m if m.attached else NOBODY for m in self.members]",
 )
 
@@ -137,13 +144,13 @@ FAILING = (
         "reborn-member-votes",
         "R17",
         "a member that comes back with another incarnation may not vote",
-        (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME),
+        (NOT_A_MEMBER, ANY_INCARNATION, *ANY_NAME),
     ),
     Mutant(
         "reborn-member-acknowledges",
         "R17",
         "a member that comes back with another incarnation is not counted",
-        (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME, COUNTS_ANYBODY),
+        (NOT_A_MEMBER, ANY_INCARNATION, *ANY_NAME, COUNTS_ANYBODY),
     ),
     Mutant(
         "record-ends-with-the-wal",

@@ -25,6 +25,7 @@ SIM = "tests.proof.sim"
 BUSY, REPLACE, SWITCH, ARCHIVE, BULK = (
     f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive", "bulk")
 )
+RESIZE = f"{REPLACE} --resize"
 LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 

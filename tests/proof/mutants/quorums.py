@@ -14,7 +14,7 @@ QUORUMS = (
         "v = n - a + 1",
         (
             Edit(
-                "Configuration.vote_quorum",
+                "MemberSet.vote_quorum",
                 "len(self.members) - self.ack_quorum + 1",
                 "max(1, len(self.members) - self.ack_quorum)",
             ),
@@ -27,7 +27,7 @@ QUORUMS = (
         "v follows from a, it is not a majority",
         (
             Edit(
-                "Configuration.vote_quorum",
+                "MemberSet.vote_quorum",
                 "len(self.members) - self.ack_quorum",
                 "len(self.members) // 2",
             ),

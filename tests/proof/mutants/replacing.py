@@ -6,10 +6,11 @@ guards or more keep from happening there.
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import REPLACE, RIVALS, SEARCHED, Edit, Mutant
+from tests.proof.mutants.mutant import REPLACE, RESIZE, RIVALS, SEARCHED, Edit, Mutant
 
 REPLACE_TEST = "tests/consensus/test_pure_replacing.py::test_"
 CANCEL_TEST = "tests/consensus/test_pure_cancelling.py::test_"
+RESIZE_TEST = "tests/consensus/test_pure_resizing.py::test_"
 GENERATIONS = "tests/consensus/test_pure_generations.py::test_"
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
@@ -26,21 +27,24 @@ REPLACEMENTS = (
         "old-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
-        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[:1]"),),
+        (Edit("Leader.__init__", "configuration.sets", "configuration.sets[:1]"),),
         searched_by=(REPLACE,),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
-        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[-1:]"),),
+        (Edit("Leader.__init__", "configuration.sets", "configuration.sets[-1:]"),),
         searched_by=(REPLACE,),
     ),
     Mutant(
         "old-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the new ones, too",
-        (Edit("Configuration._has", "self.member_sets", "self.member_sets[:1]"),),
+        (
+            Edit("Configuration.elects", "self.sets", "self.sets[:1]"),
+            Edit("Configuration.commits", "self.sets", "self.sets[:1]"),
+        ),
         turns_red=REPLACE_TEST + "with_joint_members_both_sets_decide",
         searched_by=(REPLACE,),
         why_named=SEARCHED,
@@ -49,7 +53,10 @@ REPLACEMENTS = (
         "new-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
-        (Edit("Configuration._has", "self.member_sets", "self.member_sets[-1:]"),),
+        (
+            Edit("Configuration.elects", "self.sets", "self.sets[-1:]"),
+            Edit("Configuration.commits", "self.sets", "self.sets[-1:]"),
+        ),
         searched_by=(REPLACE,),
     ),
     Mutant(
@@ -89,8 +96,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "newcomers.filling",
-                "newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= "
-                "known_lsn",
+                "filled and known_lsn > ZERO_LSN",
                 "True",
             ),
         ),
@@ -138,7 +144,7 @@ REPLACEMENTS = (
             Edit(
                 "Leader.advance_commit",
                 "min(restart_lsn, flushed[0])",
-                "min(restart_lsn, flushed[0]) if members is counted[0] else restart_lsn",
+                "min(restart_lsn, flushed[0]) if members is counted[0][1] else restart_lsn",
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
@@ -301,7 +307,7 @@ REPLACEMENTS = (
         "the register of the joint members holds the cancel or the new members, never both",
         (
             Edit(
-                "cancel_replacement",
+                "cancel_change",
                 "yield from decide(cluster, current, wanted, places, states, draw)",
                 "wanted",
             ),
@@ -315,8 +321,8 @@ REPLACEMENTS = (
         (
             Edit(
                 "is_successor",
-                "[final(current), cancelled(current)]",
-                "[final(current)]",
+                "(final(current), cancelled(current))",
+                "(final(current),)",
             ),
         ),
         turns_red=CANCEL_TEST + "a_replacement_whose_newcomer_is_lost_is_taken_back",
@@ -327,7 +333,13 @@ REPLACEMENTS = (
         "cancelled-is-begun-again",
         "members change",
         "a command that runs does not begin again what was taken back meanwhile",
-        (Edit("_is_taken_back", "begun.leaving in current.members", "False"),),
+        (
+            Edit(
+                "_is_taken_back",
+                "any(member in current.members for member in begun.leavers)",
+                "False",
+            ),
+        ),
         turns_red=CANCEL_TEST + "a_command_that_runs_does_not_begin_again_what_was_taken_back",
         why_named="no oracle knows what an operator wants",
     ),
@@ -348,7 +360,7 @@ REPLACEMENTS = (
         "impossible-members-are-proposed",
         "R25",
         "a member is not proposed as the newcomer that replaces it",
-        (Edit("_following", "name in current.members", "False"),),
+        (Edit("_is_under_way", "name in present", "False"),),
         turns_red=CANCEL_TEST + "an_old_member_is_no_newcomer_of_the_change_that_replaces_it",
         why_named="the register refuses such members, so no oracle sees it",
     ),
@@ -359,5 +371,94 @@ REPLACEMENTS = (
         (Edit("Headway.is_in", "return is_new", "return True"),),
         turns_red=CANCEL_TEST + "two_waits_by_turns_are_no_headway",
         why_named="the simulated operators have no time limit",
+    ),
+    Mutant(
+        "both-sets-count-alike",
+        "M1",
+        "with joint members each set commits by its own ack quorum",
+        (Edit("Leader.counted", "each.ack_quorum", "self.configuration.ack_quorum"),),
+        turns_red=f"{SCENARIO}[ack_quorum_changes_with_two_sets]",
+        searched_by=(RESIZE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "both-sets-elect-alike",
+        "M1",
+        "with joint members each set elects by its own vote quorum",
+        (
+            Edit(
+                "Configuration.elects",
+                "each.elects(names)",
+                "sum(m in names for m in each.members) >= self.vote_quorum",
+            ),
+        ),
+        turns_red=f"{SCENARIO}[each_set_counts_by_its_own_quorum]",
+        searched_by=(RESIZE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "ack-quorum-before-the-joint-commit",
+        "M4",
+        "without a newcomer, too, a leader commits with both sets before the new one is final",
+        (Edit("newcomers.filling", "any(state.has_committed for state in at_work)", "True"),),
+        turns_red=RESIZE_TEST + "a_set_is_final_when_a_leader_has_committed_with_both",
+        searched_by=(RESIZE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "one-newcomer-is-filled-for-all",
+        "M4",
+        "each of several newcomers has what is committed before the new set is final",
+        (
+            Edit(
+                "newcomers.filling",
+                "all(s.has_committed and s.commit_lsn >= known_lsn for s in newcomers)",
+                "any(s.has_committed and s.commit_lsn >= known_lsn for s in newcomers)",
+            ),
+        ),
+        turns_red=RESIZE_TEST + "newcomers_that_one_leader_has_not_filled_are_waited_for",
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "any-target-becomes-final",
+        "members change",
+        "what follows a joint configuration is its own target or the old set",
+        (
+            Edit(
+                "is_successor",
+                "following in (final(current), cancelled(current))",
+                "following.generation == current.generation + 1",
+            ),
+        ),
+        turns_red=RESIZE_TEST + "what_may_be_installed_is_what_changes_can_lead_to",
+        why_named="no command proposes such members",
+    ),
+    Mutant(
+        "a-second-change-is-mixed-in",
+        "members change",
+        "one change of members at a time: another one refuses, and does not take its place",
+        (
+            Edit(
+                "_is_under_way",
+                "not is_same and not (goal.instead and _leave(goal, current) == leaving)",
+                "False",
+            ),
+        ),
+        turns_red=RESIZE_TEST + "one_change_at_a_time",
+        why_named="each such change is safe, so no oracle sees it",
+    ),
+    Mutant(
+        "new-members-without-a-majority",
+        "R19",
+        "no ack quorum is guessed where the present one is no majority",
+        (
+            Edit(
+                "_quorum",
+                "present.ack_quorum == majority(len(present.members))",
+                "True",
+            ),
+        ),
+        turns_red=RESIZE_TEST + "what_cannot_be_done_is_refused_and_changes_nothing",
+        why_named="every ack quorum is safe, so no oracle sees it",
     ),
 )

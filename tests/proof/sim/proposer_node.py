@@ -448,7 +448,7 @@ class ProposerNode:
         if end_lsn > begin_lsn:
             wal = primary.maker.read(begin_lsn, end_lsn)
             holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
-            quorum = configuration.ack_quorum
-            for names in configuration.member_sets:
-                has_it = [name for name in holding if name in names]
+            for each in configuration.sets:
+                has_it = [name for name in holding if name in each.members]
+                quorum = each.ack_quorum
                 self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, quorum)

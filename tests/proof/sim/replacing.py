@@ -1,14 +1,16 @@
-"""Members are replaced while everything else goes wrong (`python -m tests.proof.sim --replace`).
+"""Members change while everything else goes wrong (`python -m tests.proof.sim --replace`).
 
-An operator runs the shipping `replace_member`, is killed, and runs it again. Questions and answers
-are lost on their way. Two operators may want two things at once. With --cancel, half of them change
-their mind. A newcomer is a new node: its process answers for an empty disk until it has joined.
+An operator runs the shipping `change_members`, is killed, and runs it again. Questions and answers
+are lost on their way. Two operators may want two things at once. With --resize they add
+and remove members, and set the ack quorum, and do not only replace. With --cancel, half
+of them change their mind. A newcomer is a new node: its
+process answers for an empty disk until it has joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,13 +19,14 @@ from tests.proof.sim.oracle import Standing
 from tests.proof.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.quorum import Configuration, majority, member_id
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
+from walkeeper_proposer.consensus import newcomers
+from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
@@ -31,7 +34,7 @@ from walkeeper_safekeeper.consensus.member_register import joined
 if TYPE_CHECKING:
     from tests.proof.sim.story import Story
 
-NEWCOMER = -1
+NEWCOMER = -1  # the place of the first; the next ones are below
 ANSWER_MS = 1500
 CANCEL_MS_MAX = 8000
 PAUSE_MS = 400
@@ -39,6 +42,8 @@ WAITS_MAX = 40  # then the operator starts the command again: others have replac
 GOALS_A_MINUTE = 6
 KILLED, LOST = 0.06, 0.06
 CANCELS = 0.5  # the share of operators that change their mind, with --cancel
+RESIZES = 0.7  # the share of operators that do not replace a member, with --resize
+MEMBERS_MAX = 6
 
 
 def newest(story: Story) -> Configuration:
@@ -84,40 +89,47 @@ class Newcomer:
 
 
 class Operator:
-    """Wants one member replaced, and repeats the command until it is or was refused."""
+    """Wants other members, and repeats the command until they are or it was refused.
 
-    def __init__(self, story: Story, goal: Goal, newcomer: Newcomer) -> None:
+    `coming` are the newcomers in the order of the goal; the first has place NEWCOMER."""
+
+    def __init__(self, story: Story, goal: Goal, coming: Sequence[Newcomer]) -> None:
         self.story, self.world = story, story.world
-        self.goal, self.newcomer = goal, newcomer
+        self.goal, self.coming = goal, {NEWCOMER - n: each for n, each in enumerate(coming)}
         self.is_over = self.cancels = False
         self._serial = self._waits = 0
         self._steps: Steps
-        self.world.trouble("replacements", "op", f"replace {goal.leaving} by {goal.joining}")
+        self.text = _shown(goal)
+        self.world.trouble(_kind(goal), "op", self.text)
         self._run()
 
     def _run(self) -> None:
         """Start the command, with the addresses of now."""
         self._serial += 1
         self._waits = 0
-        places = [NEWCOMER, *(p for p, n in enumerate(self._nodes()) if n is not None)]
-        draw, leaving = (lambda: self.world.random.randbytes(16)), self.goal.leaving
+        places = [*self.coming, *(p for p, n in enumerate(self._nodes()) if n is not None)]
+
+        def draw() -> bytes:
+            return self.world.random.randbytes(16)
+
         if self.cancels:
-            self._steps = cancel_replacement(self.goal.cluster, leaving, places, draw)
+            kept = self.goal.leaving[0] if self.goal.is_replacement else None
+            self._steps = cancel_change(self.goal.cluster, places, draw, kept)
         else:
-            self._steps = replace_member(self.goal, places, draw)
+            self._steps = change_members(self.goal, places, draw)
         self._step(None)
 
     def cancel(self) -> None:
         """Change the mind: take the replacement back with a new command."""
-        if not self.is_over and not self.cancels and newest(self.story).joining:
+        if not self.is_over and not self.cancels and newest(self.story).target:
             self.cancels = True
-            self.world.trouble("cancels", "op", f"cancel the replacement of {self.goal.leaving}")
+            self.world.trouble("cancels", "op", f"cancel: {self.text}")
             self._serial += 1
             self._run()
 
     def _nodes(self) -> list[SafekeeperNode | None]:
-        mine = self.newcomer.node
-        return [None if node is mine else node for node in self.story.safekeepers]
+        mine = [each.node for each in self.coming.values()]
+        return [None if node in mine else node for node in self.story.safekeepers]
 
     def _step(self, answers: Answers | None) -> None:
         if answers is not None and self.world.chance(KILLED):
@@ -129,9 +141,9 @@ class Operator:
             batch = next(self._steps) if answers is None else self._steps.send(answers)
         except StopIteration as done:
             self.is_over = True
-            what = "replacements cancelled" if self.cancels else "members replaced"
+            what = "changes of members cancelled" if self.cancels else _done(self.goal)
             self.world.facts[what] += 1
-            self.world.say("op", f"{what}, {self.goal.leaving}: {done.value.members}")
+            self.world.say("op", f"{what}, {self.text}: {done.value.members}")
             return
         except Refused as error:
             self.is_over = True
@@ -168,9 +180,12 @@ class Operator:
     def _send(self, place: int, ask: Message, done: Callable[[Message | None], None]) -> None:
         if self.world.chance(LOST):
             return
-        node = self.newcomer.node if place == NEWCOMER else self.story.safekeepers[place]
-        if place == NEWCOMER and (node is None or isinstance(ask, LogQuery | PrepareLog | JoinLog)):
-            answer = self.newcomer.answer(ask)
+        newcomer = self.coming.get(place)
+        node = newcomer.node if newcomer is not None else self.story.safekeepers[place]
+        if newcomer is not None and (
+            node is None or isinstance(ask, LogQuery | PrepareLog | JoinLog)
+        ):
+            answer = newcomer.answer(ask)
             if not self.world.chance(LOST):
                 self.world.later(2 * self.world.delay_ms(), lambda: done(answer))
             return
@@ -208,19 +223,51 @@ def judge_survival(story: Story, what: str, standings: Sequence[Standing]) -> No
                 )
 
 
+def _kind(goal: Goal) -> str:
+    if goal.is_replacement:
+        return "replacements"
+    if goal.joining:
+        return "additions"
+    return "removals" if goal.leaving else "ack quorums"
+
+
+def _done(goal: Goal) -> str:
+    return "members replaced" if goal.is_replacement else f"{_kind(goal)} done"
+
+
+def _shown(goal: Goal) -> str:
+    coming = ", ".join(str(newcomer.number) for newcomer in goal.joining)
+    going = ", ".join(map(str, goal.leaving))
+    if goal.is_replacement:
+        return f"replace {going} by {coming}"
+    quorum = f", ack quorum {goal.ack_quorum}"
+    return f"add {coming}{quorum}" if coming else f"remove {going or 'none'}{quorum}"
+
+
+def is_resizing(story: Story) -> bool:
+    """Return True while a command makes a set in which no disk may be lost before it is there."""
+    return any(not each.is_over and not each.goal.is_replacement for each in story.operators)
+
+
 def is_finished(story: Story) -> bool:
-    """Return True if no replacement is under way; finish one that was, when all healed."""
+    """Return True if no change is under way; finish one that was, when all healed."""
     if any(not operator.is_over for operator in story.operators):
         return False
-    if not story.operators or not newest(story).joining:
+    current = newest(story)
+    if not story.operators or current.target is None:
         return True
-    joining = newest(story).joining
-    for operator in story.operators:
-        node = operator.newcomer.node
-        if node is not None and node.member == joining:
-            goal = replace(operator.goal, leaving=member_id(newest(story).leaving))
-            story.operators.append(Operator(story, goal, operator.newcomer))
-            return False
+    begun = {each.node.member: each for operator in story.operators
+             for each in operator.coming.values() if each.node is not None}  # fmt: skip
+    coming = [begun[name] for name in current.newcomers if name in begun]
+    if len(coming) < len(current.newcomers):
+        return False
+    joining = tuple(
+        newcomers.Newcomer(each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n)
+        for n, each in enumerate(coming)
+    )
+    leaving = tuple(map(member_id, current.leavers))
+    goal = Goal("main", leaving, joining, current.target.ack_quorum)
+    story.operators.append(Operator(story, goal, coming))
     return False
 
 
@@ -234,15 +281,46 @@ def schedule(story: Story) -> None:
             return
         current = newest(story)
         lost = [n.member for n in story.safekeepers if n.loss and n.member in current.members]
-        leaving = random.choice(lost or current.members)
-        number = len(story.safekeepers) + 10
-        same = random.random() < 0.5
-        joining = member_id(leaving) if same else number
-        goal = Goal("main", member_id(leaving), joining, f"n{number}:1", NEWCOMER,
-                    instead=random.random() < 0.3)  # fmt: skip
-        operator = Operator(story, goal, Newcomer(story, joining))
+        goal, coming = None, list[Newcomer]()
+        if world.options.resizes and not lost and random.random() < RESIZES:
+            goal, coming = _resized(story, current)
+        if goal is None:
+            goal, coming = _replaced(story, current, lost)
+        operator = Operator(story, goal, coming)
         story.operators.append(operator)
         if world.options.cancels and random.random() < CANCELS:
             world.later(random.uniform(0, CANCEL_MS_MAX), operator.cancel)
 
     world.every(GOALS_A_MINUTE, want)
+
+
+def _replaced(
+    story: Story, current: Configuration, lost: Sequence[str]
+) -> tuple[Goal, list[Newcomer]]:
+    random = story.world.random
+    leaving = random.choice(lost or current.members)
+    number = len(story.safekeepers) + 10
+    same = random.random() < 0.5
+    joining = member_id(leaving) if same else number
+    arriving = newcomers.Newcomer(joining, f"n{number}:1", NEWCOMER)
+    instead = random.random() < 0.3
+    goal = Goal("main", (member_id(leaving),), (arriving,), instead=instead)
+    return goal, [Newcomer(story, joining)]
+
+
+def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Newcomer]]:
+    """Return a goal of another size or ack quorum, or None if there is none just now."""
+    random, size = story.world.random, len(current.members)
+    change = random.choice((-2, -1, 0, 1, 2))
+    later = size + change
+    if not 1 <= later <= MEMBERS_MAX:
+        return None, []
+    quorum = random.choice(range(majority(later) if random.random() < 0.7 else 1, later + 1))
+    leaving = tuple(map(member_id, random.sample(current.members, max(0, -change))))
+    number = len(story.safekeepers) + 10
+    coming = [Newcomer(story, number + n) for n in range(max(0, change))]
+    joining = tuple(
+        newcomers.Newcomer(each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n)
+        for n, each in enumerate(coming)
+    )
+    return Goal("main", leaving, joining, quorum), coming

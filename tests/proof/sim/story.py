@@ -249,9 +249,10 @@ class Story:
         The members that remain can elect and commit, and have all acknowledged WAL.
         """
         options = self.world.options
-        if options.replaces and replacing.newest(self).joining:
+        if options.replaces and (replacing.newest(self).target or replacing.is_resizing(self)):
             return 0
-        most = min(options.ack_quorum - 1, options.safekeepers - options.ack_quorum)
+        held = replacing.newest(self)
+        most = min(held.ack_quorum - 1, len(held.members) - held.ack_quorum)
         return most - self.lost_disks()
 
     def judge_removal(self, by: SafekeeperNode, first_lsn: Lsn) -> None:

@@ -1,0 +1,455 @@
+"""Sets of members of any size and any ack quorum: their quorums, their register, and the commands.
+
+The steps run without sockets, as in test_pure_replacing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations, count, product
+from random import Random
+
+import pytest
+
+from tests.consensus.test_pure_replacing import Few, run
+from tests.support.replaced_members import BOTH, CREATION, OLD, durable_of
+from tests.support.scenario_words import configuration_of, incarnation_of
+from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.history import Ballot
+from walkeeper_common.quorum import Configuration, MemberSet, flaw_of, joined_addresses, member_name
+from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    cancelled,
+    final,
+    is_successor,
+    joint_with,
+    may_follow,
+    replaced_text,
+)
+from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
+from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_safekeeper.consensus.member_register import changed
+
+ROUND = Ballot(1, b"r" * 16)
+
+
+def names(*numbers: int) -> tuple[str, ...]:
+    return tuple(member_name(number, incarnation_of(number)) for number in numbers)
+
+
+def set_of(ack_quorum: int, *numbers: int) -> MemberSet:
+    return MemberSet(names(*numbers), ack_quorum)
+
+
+def sets_within(most: int) -> list[MemberSet]:
+    everyone = names(*range(1, most + 1))
+    chosen = [c for size in range(1, most + 1) for c in combinations(everyone, size)]
+    return [MemberSet(c, a) for c in chosen for a in range(1, len(c) + 1)]
+
+
+def made_of(each: MemberSet) -> Configuration:
+    return replace(OLD, members=each.members, ack_quorum=each.ack_quorum)
+
+
+# Quorums
+
+
+def meets(one: Configuration, another: Configuration) -> bool:
+    """Return True if all that elects with one meets all that commits with the other."""
+    everyone = sorted({*one.everyone, *another.everyone})
+    some = [set(c) for size in range(len(everyone) + 1) for c in combinations(everyone, size)]
+    commits = [held for held in some if another.commits(held)]
+    return all(asked & held for asked in some if one.elects(asked) for held in commits)
+
+
+def test_neighbouring_generations_of_any_two_sets_meet() -> None:
+    """Each of 3 safekeepers or fewer to each other, with each ack quorum, and a third set."""
+    third = set_of(2, 1, 4)
+    for old, new in product(sets_within(3), repeat=2):
+        if old == new:
+            continue
+        first = made_of(old)
+        both = joint_with(first, new, "")
+        neighbours = [(first, both), (both, final(both)), (both, cancelled(both)),
+                      (both, joint_with(both, third, ""))]  # fmt: skip
+        for one, another in neighbours:
+            assert meets(one, another) and meets(another, one), f"{old=} {new=} {one} {another}"
+        assert not flaw_of(both)
+
+
+def test_each_set_counts_by_its_own_numbers() -> None:
+    both = joint_with(OLD, set_of(3, 1, 2, 3, 4, 5), "")
+    one, two, three, four, five = both.everyone
+    assert not both.commits({one, two}) and both.commits({one, two, four})
+    assert not both.commits({one, four, five}) and not both.elects({one, four, five})
+    assert both.elects({one, two, five}) and both.voters_min == both.holders_min == 3
+    full = joint_with(OLD, set_of(3, 1, 2, 3), "")
+    assert not full.commits({one, two}) and full.commits({one, two, three})
+    assert full.elects({one, two}) and not full.elects({one}), "although one vote elects the new"
+
+
+# The register
+
+
+def test_what_no_log_can_have_is_refused() -> None:
+    for target in (
+        OLD.present,
+        set_of(0, 1, 2, 3),
+        set_of(4, 1, 2, 3),
+        MemberSet((), 1),
+        MemberSet((*names(1, 2), "2#aa"), 2),
+        MemberSet((*names(1, 2), names(2)[0]), 2),
+        MemberSet((*names(1), "two"), 2),
+        set_of(17, *range(4, 34)),
+    ):
+        following = joint_with(OLD, target, "")
+        assert flaw_of(following) is not None, target
+        assert changed(durable_of(1), AcceptMembers("main", ROUND, following)) is None
+
+
+def reachable(first: Configuration, sets: Sequence[MemberSet], steps: int) -> set[Configuration]:
+    """Return all that may be `steps` generations later."""
+    found = {first}
+    for _ in range(steps):
+        found = {
+            follower
+            for each in found
+            for follower in [
+                *(joint_with(each, one, "") for one in sets if one != each.present),
+                *((final(each), cancelled(each)) if each.target is not None else ()),
+            ]
+        }
+    return found
+
+
+def test_what_may_be_installed_is_what_changes_can_lead_to() -> None:
+    sets = [set_of(1, 1), set_of(2, 1, 2), set_of(1, 1, 2), set_of(2, 1, 2, 3)]
+    starts = [made_of(sets[0]), joint_with(made_of(sets[0]), sets[1], "")]
+    for first in starts:
+        for steps in (1, 2, 3, 4):
+            found = reachable(first, sets, steps)
+            for present, target in product(sets, (None, *sets)):
+                later = replace(made_of(present), generation=first.generation + steps,
+                                target=target)  # fmt: skip
+                if flaw_of(later) is None:
+                    assert may_follow(first, later) == (later in found), f"{first} {later}"
+
+
+def test_nothing_but_the_members_may_change_on_the_way() -> None:
+    both = joint_with(OLD, set_of(3, 1, 2, 3, 4, 5), "4@h4:1,5@h5:1")
+    assert is_successor(OLD, both) and is_successor(both, final(both))
+    for wrong in (
+        replace(both, system_id=8),
+        replace(both, members=names(1, 2)),
+        replace(both, generation=3),
+        replace(final(both), generation=2),
+    ):
+        assert not is_successor(OLD, wrong), wrong
+    assert not is_successor(both, replace(final(both), ack_quorum=2)), "nobody decided that"
+    durable = changed(durable_of(1), InstallMembers("main", final(both)))
+    assert durable is not None, "a member that was down has missed the joint one"
+
+
+# The codec, and disks of earlier versions
+
+
+def packed(value: Configuration) -> bytes:
+    writer = Writer()
+    writer.configuration(value)
+    return writer.finish()
+
+
+def test_a_replacement_is_written_as_before_and_other_changes_are_not() -> None:
+    """An older version reads the first, and refuses the ack quorum of the others."""
+    writer = Writer()
+    writer.configuration(OLD)
+    as_before = bytearray(packed(replace(OLD, generation=BOTH.generation)))
+    assert as_before[-1] == OLD.ack_quorum
+    as_before[-1] |= 0x80
+    texts = Writer()
+    for text in (BOTH.leaving, BOTH.joining, BOTH.address):
+        texts.text(text)
+    assert packed(BOTH) == bytes(as_before) + texts.finish()
+    joined = final(BOTH)
+    assert packed(joined)[-len("h4:5454") - 6 :] == b"\0\0\0\0\0\x07h4:5454"
+    assert Reader(packed(joined)).configuration() == joined
+    for target in (set_of(3, 1, 2, 3), set_of(3, 1, 2, 3, 4, 5), set_of(1, 2), set_of(1, 1, 2, 4)):
+        both = joint_with(OLD, target, "4@h4:1")
+        said = packed(both)
+        assert Reader(said).configuration() == both
+        assert said[len(as_before) - 1] == OLD.ack_quorum | 0x40
+
+
+def test_a_replacement_that_replaces_nobody_is_refused() -> None:
+    head = bytearray(packed(OLD))
+    head[-1] |= 0x80
+    for leaving, joining in ((names(7)[0], names(4)[0]), (OLD.members[0], OLD.members[1]),
+                             (OLD.members[0], "four"), ("", names(4)[0])):  # fmt: skip
+        texts = Writer()
+        for text in (leaving, joining, ""):
+            texts.text(text)
+        with pytest.raises(RemoteProtocolError):
+            Reader(bytes(head) + texts.finish()).configuration()
+    head[-1] |= 0x40
+    with pytest.raises(RemoteProtocolError):
+        Reader(bytes(head) + bytes(200)).configuration()
+
+
+# The commands
+
+
+class Any(Few):
+    """Members 1 to `size`; the others, up to 6, are running without this log."""
+
+    def __init__(self, size: int, ack_quorum: int | None = None, *, has_leader: bool = True):
+        super().__init__(has_leader=has_leader)
+        first = configuration_of(size, ack_quorum)
+        self.held = {n: durable_of(n, first) if n <= size else None for n in range(1, 7)}
+
+
+def newcomers(*numbers: int) -> tuple[Newcomer, ...]:
+    return tuple(Newcomer(number, f"h{number}:1", number) for number in numbers)
+
+
+def add(*numbers: int, ack: int | None = None) -> Goal:
+    return Goal("main", joining=newcomers(*numbers), ack_quorum=ack)
+
+
+def remove(*numbers: int, ack: int | None = None) -> Goal:
+    return Goal("main", leaving=numbers, ack_quorum=ack)
+
+
+def quorum(ack: int) -> Goal:
+    return Goal("main", ack_quorum=ack)
+
+
+def command(few: Few, goal: Goal, numbers: count[int]) -> Steps:
+    members = {n for n, durable in few.held.items() if durable is not None}
+    places = sorted({*members, *(newcomer.at for newcomer in goal.joining)})
+    return change_members(goal, places, lambda: next(numbers).to_bytes(16))
+
+
+def cancel(few: Few, numbers: count[int]) -> Steps:
+    places = [n for n, durable in few.held.items() if durable is not None]
+    return cancel_change("main", places, lambda: next(numbers).to_bytes(16))
+
+
+CHANGES: dict[str, tuple[int, int, Goal, MemberSet]] = {
+    "1 to 2": (1, 1, add(2), set_of(2, 1, 2)),
+    "2 to 3": (2, 2, add(3), set_of(2, 1, 2, 3)),
+    "3 to 5": (3, 2, add(4, 5), set_of(3, 1, 2, 3, 4, 5)),
+    "3 to 4 of which 2 are enough": (3, 2, add(4, ack=2), set_of(2, 1, 2, 3, 4)),
+    "5 to 3": (5, 3, remove(2, 4), set_of(2, 1, 3, 5)),
+    "5 with 2 acks to 3": (5, 2, remove(4, 5, ack=2), set_of(2, 1, 2, 3)),
+    "3 to 1": (3, 2, remove(2, 3), set_of(1, 1)),
+    "3/2 to 3/3": (3, 2, quorum(3), set_of(3, 1, 2, 3)),
+    "3/3 to 3/2": (3, 3, quorum(2), set_of(2, 1, 2, 3)),
+    "one for another": (3, 2, Goal("main", (3,), newcomers(4)), set_of(2, 1, 2, 4)),
+    "two for one": (3, 2, Goal("main", (3,), newcomers(4, 5), 3), set_of(3, 1, 2, 4, 5)),
+    "all at once": (3, 2, Goal("main", (1, 2, 3), newcomers(4, 5, 6)), set_of(2, 4, 5, 6)),
+}
+
+
+def begun_with(name: str, *, has_leader: bool = True) -> tuple[Any, Goal, MemberSet]:
+    size, ack_quorum, goal, wanted = CHANGES[name]
+    return Any(size, ack_quorum, has_leader=has_leader), goal, wanted
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_set_becomes_another_and_a_second_run_finds_nothing_to_do(name: str) -> None:
+    few, goal, wanted = begun_with(name)
+    numbers = count(1)
+    made = run(few, command(few, goal, numbers))
+    assert (made.present, made.generation, made.target) == (wanted, 3, None)
+    for newcomer in goal.joining:
+        durable = few.held[newcomer.number]
+        assert durable is not None and durable.configuration == made
+    assert run(few, command(few, goal, numbers)) == made
+    assert f"members are {', '.join(str(m)[0] for m in wanted.members)} (generation 3)" in (
+        standing(made)
+    )
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_goes_on_where_it_was_killed_at_every_step(name: str) -> None:
+    for killed_at in range(1, 60):
+        few, goal, wanted = begun_with(name)
+        numbers = count(1)
+        steps = command(few, goal, numbers)
+        batch = next(steps)
+        try:
+            for _ in range(killed_at):
+                batch = steps.send(few.answers(batch))
+        except StopIteration:
+            assert killed_at > 7
+            return
+        assert run(few, command(few, goal, numbers)).present == wanted
+        assert all(len(known) == 1 for known in few.decided.values())
+    raise AssertionError("60 steps and no end")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_set_is_final_when_a_leader_has_committed_with_both(name: str) -> None:
+    """M4, also if nobody joins: 3/2 to 3/3 would forget what two have."""
+    few, goal, wanted = begun_with(name, has_leader=False)
+    numbers = count(1)
+    steps = command(few, goal, numbers)
+    batch, waits = next(steps), Batch()
+    for _ in range(60):
+        batch = steps.send(few.answers(batch))
+        waits = batch if batch.text else waits
+    assert max(few.generations()) == 2
+    assert "has committed with generation 2 yet: start one" in waits.text, waits
+    few.has_leader = True
+    assert run(few, steps_from(few, steps, batch)).present == wanted
+
+
+def steps_from(few: Few, steps: Steps, batch: Batch) -> Steps:
+    """Go on with a command that has asked `batch` already."""
+    while True:
+        answers = yield batch
+        try:
+            batch = steps.send(answers)
+        except StopIteration as done:
+            made = done.value
+            assert isinstance(made, Configuration)
+            return made
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_taken_back_as_long_as_it_is_not_final(name: str) -> None:
+    few, goal, wanted = begun_with(name, has_leader=False)
+    numbers = count(1)
+    before = few.newest()
+    steps = command(few, goal, numbers)
+    batch = next(steps)
+    for _ in range(40):
+        batch = steps.send(few.answers(batch))
+    made = run(few, cancel(few, numbers))
+    assert (made.present, made.target, made.address) == (before.present, None, "")
+    with pytest.raises(Refused, match=r"was cancelled \(generation 3\): to begin it again, repeat"):
+        run(few, steps_from(few, steps, batch))
+    few.has_leader = True
+    for number in few.held:
+        if number > len(before.members):
+            few.held[number] = None  # the directory of a newcomer that was given up is removed
+    assert run(few, command(few, goal, numbers)).present == wanted
+
+
+def test_newcomers_that_one_leader_has_not_filled_are_waited_for() -> None:
+    few, numbers = Any(3, has_leader=True), count(1)
+    honest: Callable[..., object] = few._state
+
+    def state(number: int, *, granted: bool) -> object:
+        told = honest(number, granted=granted)
+        return replace(told, has_committed=False) if number == 5 else told  # type: ignore[type-var]
+
+    few._state = state  # type: ignore[assignment,method-assign]
+    steps = command(few, add(4, 5), numbers)
+    batch = next(steps)
+    for _ in range(60):
+        batch = steps.send(few.answers(batch))
+    assert max(few.generations()) == 2
+
+
+def test_every_newcomer_has_to_answer_before_anything_is_decided() -> None:
+    few, numbers = Any(3), count(1)
+    few.down = {5}
+    steps = command(few, add(4, 5), numbers)
+    batch, told = next(steps), set()
+    for _ in range(20):
+        told.add(batch.text)
+        batch = steps.send(few.answers(batch))
+    assert "safekeeper 5 at h5:1 does not answer" in told and max(few.generations()) == 1
+
+
+def test_addresses_of_all_that_joined_are_known_until_they_leave() -> None:
+    few, numbers = Any(1), count(1)
+    made = run(few, command(few, add(2), numbers))
+    made = run(few, command(few, add(3), numbers))
+    assert made.address == "2@h2:1,3@h3:1"
+    assert joined_addresses(made.address) == ("h2:1", "h3:1")
+    made = run(few, command(few, remove(2), numbers))
+    assert run(few, command(few, add(4), numbers)).address == "3@h3:1,4@h4:1"
+    again = Goal("main", (1,), newcomers(5))
+    assert run(few, command(few, again, numbers)).address == "3@h3:1,4@h4:1,5@h5:1"
+
+
+def test_who_was_removed_is_told_so() -> None:
+    made = final(joint_with(OLD, set_of(2, 1, 2), ""))
+    text = replaced_text(OLD.members[2], made, (CREATION,))
+    assert text is not None and "was removed (generation 3): it votes no more" in text
+
+
+REFUSED = {
+    "a log needs a member": (3, 2, remove(1, 2, 3)),
+    "--ack-quorum 4 is impossible with 3 members": (3, 2, quorum(4)),
+    "--ack-quorum 3 is impossible with 2 members": (3, 2, remove(1, ack=3)),
+    "is no majority: name --ack-quorum for 2 members": (3, 3, remove(1)),
+    "is no member; members are 1, 2, 3": (3, 2, Goal("main", (7,), newcomers(4))),
+    "4 is a member already; name one": (4, 3, Goal("main", (1,), newcomers(4))),
+    "safekeeper 3 is a member already, as 3#": (3, 2, add(3)),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_done_is_refused_and_changes_nothing(text: str) -> None:
+    size, ack_quorum, goal = REFUSED[text]
+    few = Any(size, ack_quorum)
+    if goal == add(3):  # it comes back on an empty disk
+        with_disk = replace(few.newest(), members=(*names(1, 2), f"3#{'aa' * 16}"))
+        few.held = {n: durable_of(n, with_disk) for n in (1, 2)} | {3: None}
+    with pytest.raises(Refused, match=text):
+        run(few, command(few, goal, count(1)))
+    assert max(few.generations()) == 1
+
+
+def test_one_change_at_a_time() -> None:
+    few, numbers = Any(3, has_leader=False), count(1)
+    steps = command(few, add(4, 5), numbers)
+    batch = next(steps)
+    for _ in range(40):
+        batch = steps.send(few.answers(batch))
+    change = r"1, 2, 3 \(ack quorum 2\) to 1, 2, 3, 4, 5 \(ack quorum 3\)"
+    for rival in (add(6), add(4), add(4, 5, ack=4), remove(3), quorum(3),
+                  Goal("main", (3,), newcomers(6))):  # fmt: skip
+        with pytest.raises(Refused, match=rf"under way, {change}: repeat .*members cancel`"):
+            run(few, command(few, rival, numbers))
+    few.has_leader = True
+    made = run(few, command(few, add(4, 5, ack=3), numbers))
+    assert len(made.members) == 5 and made.generation == 3
+
+
+def rivals(seed: int) -> dict[int, set[Configuration]]:
+    """Return what was installed, by generation, after three commands in any order.
+
+    Questions and answers are lost, and all commands are killed again and again."""
+    random, few, numbers = Random(seed), Any(3), count(1)
+    goals = random.sample([add(4), add(4, 5), remove(3), remove(1, ack=1), quorum(3), quorum(1),
+                           Goal("main", (2,), newcomers(6), instead=True)], 2)  # fmt: skip
+    running: dict[int, tuple[Steps, Batch]] = {}
+    for _ in range(150):
+        which = random.randrange(3)
+        if which not in running or random.random() < 0.05:
+            steps = cancel(few, numbers) if which == 2 else command(few, goals[which], numbers)
+            running[which] = (steps, next(steps))
+        steps, batch = running.pop(which)
+        try:
+            running[which] = (steps, steps.send(few.answers(batch, random)))
+        except (StopIteration, Refused):
+            continue
+        few.down = {random.choice((1, 2, 3))} if random.random() < 0.3 else set()
+    return few.decided
+
+
+def test_rival_commands_never_make_two_configurations_of_one_generation() -> None:
+    generations = 0
+    for seed in range(400):
+        decided = rivals(seed)
+        assert all(len(known) == 1 for known in decided.values()), f"{seed=} {decided}"
+        generations += len(decided)
+    assert generations > 800, "they got somewhere"
