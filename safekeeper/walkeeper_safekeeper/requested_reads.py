@@ -1,4 +1,4 @@
-"""The reads that one connection has asked for: one at work, the others in order behind it. Pure.
+"""The reads that one connection has asked for: one at work, the others wait in order. Pure.
 
 A peer may send many requests at once, and each answer has up to 1 MiB. So a request begins only
 when the answer before it is made, and the peer has read enough of the answers so far.
@@ -30,7 +30,7 @@ class RequestedReads:
         return len(self._waiting) > WAITING_MAX
 
     def ask(self, request: ReadRequest) -> None:
-        """Put a request behind the others."""
+        """Put a request after the others."""
         self._waiting.append(request)
 
     def on_sent(self, answer: Message) -> None:

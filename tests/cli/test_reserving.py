@@ -70,7 +70,7 @@ def test_each_owner_gets_a_number_of_its_own_again_and_again(members: Members) -
 
 
 @pytest.mark.parametrize(("count", "ack_quorum"), [(1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 2)])
-def test_no_two_owners_have_one_number_whoever_is_down(
+def test_no_two_owners_have_one_number_with_any_members_down(
     monkeypatch: pytest.MonkeyPatch, count: int, ack_quorum: int
 ) -> None:
     """Every pair of sets of members that answer, the first owner's and the second's."""

@@ -89,7 +89,7 @@ def starts_agree(one: History, other: History) -> bool:
     return all(known.get(e.ballot, e.start_lsn) == e.start_lsn for e in other)
 
 
-def test_logs_part_where_the_first_byte_was_written_by_another() -> None:
+def test_logs_diverge_where_the_first_byte_was_written_by_another() -> None:
     """For histories that a run can produce: common entries first, then each goes its own way."""
     checked = 0
     for proposer in histories(3):

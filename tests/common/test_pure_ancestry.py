@@ -145,7 +145,7 @@ def two_promotions(mine: int = 3, theirs: int = 3) -> tuple[Branch, Branch]:
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(3, 3), (3, 900), (900, 3), (0, 0)])
-def test_two_promotions_with_one_number_are_told_apart(mine: int, theirs: int) -> None:
+def test_two_promotions_with_one_number_are_two_branches(mine: int, theirs: int) -> None:
     """At any length, the records differ in the time of the promotion alone."""
     server, log = two_promotions(mine, theirs)
     assert server.file == log.file
@@ -160,7 +160,7 @@ def test_two_promotions_with_one_number_are_told_apart(mine: int, theirs: int) -
     )
 
 
-def test_equal_checkpoints_behind_two_promotions_do_not_tell() -> None:
+def test_equal_checkpoints_after_two_promotions_do_not_tell() -> None:
     """One script promotes both and runs CHECKPOINT within a second. The checkpoints are equal, and
     so is a megabyte around them. The promotions' own records are not."""
     server, log = two_promotions()

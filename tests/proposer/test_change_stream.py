@@ -159,7 +159,7 @@ def test_postgresql_gets_the_end_of_the_last_whole_entry_that_is_committed() -> 
     assert stage.stream.on_committed(end) is None
 
 
-def test_what_the_log_has_is_dropped_but_its_relations_are_remembered() -> None:
+def test_a_transaction_that_the_log_has_is_dropped_but_its_relations_are_remembered() -> None:
     stage = Stage(end_lsn=0x140)
     known = (begin(0x110), type_of(77), relation(9), insert(9), commit(0x110, 0x140))
     new = (begin(0x140), insert(9), commit(0x140, 0x180))
@@ -245,7 +245,7 @@ def test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once(
     assert stage.commits_all() == 0x1A0
 
 
-def test_nothing_is_made_between_two_connections() -> None:
+def test_no_entry_is_made_between_two_connections() -> None:
     """The core has asked for a stream from the log's end: it must not move meanwhile."""
     stage = Stage()
     stage.feed(keepalive(0x120), keepalive(0x130))  # one of them waits for the other's commit
@@ -279,7 +279,7 @@ def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
     assert stage.entries()[3][3] == slots_only(b="0/110")
 
 
-def test_a_new_slot_begins_where_the_log_ends_however_often_it_is_told() -> None:
+def test_a_new_slot_begins_where_the_log_ends_also_if_it_is_reported_again() -> None:
     """Its safekeeper may be behind, and says it again until it has seen it in the log."""
     stage = Stage(end_lsn=0x140)
     news = (SlotNews("a", Lsn(0x100), is_new=True),)

@@ -77,7 +77,7 @@ def test_a_leader_for_a_primary_is_refused_while_there_is_room() -> None:
 @pytest.mark.parametrize(
     "size", [FULL + 1, pytest.param(HISTORY_ENTRIES_MAX, marks=pytest.mark.soak)]
 )
-def test_what_makes_it_short_again_still_works(size: int) -> None:
+def test_elections_that_make_it_short_again_still_work(size: int) -> None:
     two = OLD.members[:2]
     for purpose in (Purpose.SETTLE, Purpose.SEAL):
         assert refusal_in(elected(size, two, purpose=purpose)) is None

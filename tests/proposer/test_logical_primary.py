@@ -124,7 +124,7 @@ def test_an_internal_error_without_streams_needs_somebody() -> None:
     assert found.group_contains(InternalError, match="could not map filenumber")
 
 
-def test_what_streams_do_not_say_is_asked_for_without_them() -> None:
+def test_changes_whose_facts_streams_omit_are_not_streamed() -> None:
     assert asked(messages=True) == [False]
     assert asked(origin=True) == [False]
     assert asked(bytes_max=0) == [False]

@@ -136,7 +136,7 @@ def test_the_time_of_the_commit_tells_two_at_the_same_place_apart() -> None:
         Overlap(LoggedTail(ours), Lsn(0x180), Lsn(0x140)).on_transaction(theirs, has_rows=True)
 
 
-def test_where_the_log_has_no_transaction_there_must_be_none() -> None:
+def test_a_transaction_is_refused_where_the_log_has_none() -> None:
     """The slot has confirmed the last one."""
     assert not again(0x180, keepalive(0x200)).is_comparing
     with pytest.raises(DiffersFromLog, match="0/188"):

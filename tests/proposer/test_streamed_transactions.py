@@ -109,7 +109,7 @@ def test_a_rolled_back_subtransaction_and_those_inside_it_are_cut_off() -> None:
     assert not any(b"new" in payload for payload in tables)
 
 
-def test_who_comes_later_has_the_descriptions_that_it_left_and_the_newest_of_two() -> None:
+def test_a_later_transaction_has_the_descriptions_that_it_left_and_the_newest_of_two() -> None:
     """PostgreSQL describes no relation again that it has described in a committed stream."""
     stage = Stage(streams=True)
     stage.feed(*piece(relation(9, "first"), insert(9), relation(8, "older"), insert(8)))
@@ -150,7 +150,7 @@ def test_a_connection_that_is_lost_leaves_nothing_and_the_next_sends_it_again() 
 
 
 @pytest.mark.parametrize("before", [begin(0x110), stream_start()])
-def test_where_origins_are_in_use_nothing_can_be_streamed(before: bytes) -> None:
+def test_no_transaction_can_be_streamed_while_origins_are_in_use(before: bytes) -> None:
     """PostgreSQL does not say the origin of each transaction that it streams."""
     stage = Stage(streams=True)
     with pytest.raises(CannotStream, match="origins are in use"):
@@ -190,7 +190,9 @@ def test_entries_that_wait_for_an_entrys_end_wait_for_a_replay() -> None:
 
 
 @pytest.mark.parametrize("written", [1, 1 << 20])
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+def test_the_spool_of_open_transactions_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
     monkeypatch.setattr(entry_maker, "SPOOL_BYTES_MAX", 400)
     monkeypatch.setattr(open_transactions, "WRITE_BYTES", written)
     stage = Stage(streams=True)

@@ -226,7 +226,7 @@ def without_keepalives(sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each(seed: int) -> None:
+def test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each(seed: int) -> None:
     made = Made(seed)
     for start, _ in [(0x100, None), *made.transactions[::11]]:
         expected = [one for one in made.transactions if one[0] > start]
@@ -283,7 +283,7 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
     asyncio.run(look())
 
 
-def test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one() -> None:
+def test_a_log_that_starts_inside_a_transaction_serves_consumers_that_have_it() -> None:
     """A newcomer's log. Consumers that lag behind its start learn that it lacks some entries."""
     made = Made(2, 60)
     lasts = [frame for frame in made.log.frames(START, SEGMENT) if frame.is_last]

@@ -47,7 +47,7 @@ def test_other_bytes_at_the_start_of_a_page_are_named() -> None:
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_nothing_is_written_of_an_append_that_is_no_wal(is_quick: bool) -> None:
+def test_an_append_that_is_no_wal_is_not_written(is_quick: bool) -> None:
     """8 KiB of random bytes put all logs into STORAGE_FAILED."""
     bench, wal, end = steady()
     bench.writer.is_quick = is_quick

@@ -14,7 +14,7 @@ from walkeeper_common.wire.consumer_slots import TablesQuery
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 
 
-def test_which_tables_are_published_now_is_asked_until_the_log_has_the_answer(
+def test_the_question_for_the_published_tables_repeats_until_the_log_has_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An answer to another query does not count, and none is waited for without end."""

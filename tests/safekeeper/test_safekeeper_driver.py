@@ -211,7 +211,7 @@ def test_no_wal_is_written_after_wal_that_had_no_space() -> None:
     assert max(acks) == START + SEGMENT_BYTES
 
 
-def test_what_follows_a_persist_that_failed_is_never_told() -> None:
+def test_an_answer_after_a_persist_that_failed_is_never_sent() -> None:
     """An election is adopted and acknowledged in one breath; the control file says no."""
     bench, ballot = Bench(), Ballot(2, b"q" * 16)
     acceptor, save = bench.driver.acceptor, bench.driver._save
@@ -230,7 +230,7 @@ def test_what_follows_a_persist_that_failed_is_never_told() -> None:
     assert AppendResponse not in told and acceptor.failure is not None, told
 
 
-def test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation() -> None:
+def test_the_end_of_whole_records_is_not_learned_from_wal_after_a_truncation() -> None:
     """A look that began with half a committed record ends with other, uncommitted records."""
     bench, maker = Bench(), made_wal(4000)
     whole, half = maker.records[3].end_lsn, maker.records[3].end_lsn + 400

@@ -72,7 +72,7 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment() -> None:
     run_with_server(catalog_of, scenario)
 
 
-def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed() -> None:
+def test_no_part_of_a_record_that_goes_on_is_sent_though_it_is_committed() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         sent = len(log.wal)
@@ -125,7 +125,7 @@ def test_a_message_ends_where_a_record_or_a_page_does(seed: int) -> None:
     assert messages >= (sent - begin) // CHUNK_BYTES_MAX
 
 
-def test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page() -> None:
+def test_wal_sent_from_within_a_page_is_rounded_down_to_a_page() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log, start = only(catalog), FIRST_LSN + 700
         client = await RawClient.connect(port)

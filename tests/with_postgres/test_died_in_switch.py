@@ -79,7 +79,7 @@ def has_old_pages(segment: Path) -> bool:
     return any(0 < header.page_lsn < begin_lsn for header in headers)
 
 
-def test_what_is_committed_behind_a_half_padded_segment_is_kept(
+def test_commits_after_a_half_padded_segment_are_kept(
     primary: PostgresServer, tmp_path: Path
 ) -> None:
     recycle_segments(primary)

@@ -77,7 +77,7 @@ def rebuilt(backup: PostgresServer, wal: Path) -> None:
     backup.sql("SELECT pg_create_physical_replication_slot('walkeeper', true)")
 
 
-def test_a_standby_and_pg_receivewal_go_on_behind_a_rebuilt_primary(
+def test_a_standby_and_pg_receivewal_go_on_after_a_rebuilt_primary(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
     with contextlib.ExitStack() as stack:

@@ -187,7 +187,7 @@ class RowColumns:
                 self.unknown_places.append((row, name))
                 absent[row] = True
             values.append(value or b"")
-        if len(other):  # behind the pages' bytes, where all are found by one rule
+        if len(other):  # after the pages' bytes, where all are found by one rule
             ends = np.cumsum([0, *(len(value) for value in values)])
             begins[other], sizes[other] = ends[:-1], np.diff(ends)
         offsets = np.zeros(len(places) + 1, np.int64)

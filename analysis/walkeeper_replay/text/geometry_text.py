@@ -36,7 +36,7 @@ GEOMETRIC: dict[int, Printed] = {
     601: lambda d: f"[{_points(d, 0, 2)}]",
     602: _path,
     603: lambda d: _points(d, 0, 2),
-    604: lambda d: f"({_points(d, 4 + 2 * _POINT, _counted(d))})",  # behind the box around it
+    604: lambda d: f"({_points(d, 4 + 2 * _POINT, _counted(d))})",  # after the box around it
     628: lambda d: "{" + ",".join(_doubles(d, 0, 3)) + "}",
     718: lambda d: f"<{_points(d, 0, 1)},{_doubles(d, _POINT, 1)[0]}>",
 }

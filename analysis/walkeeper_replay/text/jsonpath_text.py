@@ -35,7 +35,7 @@ _FLAGS = "ismxq"
 
 
 def jsonpath_text(data: bytes, decode: Decode, major: int) -> str:
-    """Return the text of a datum behind its varlena header, as this major version prints it.
+    """Return the text of a datum after its varlena header, as this major version prints it.
 
     Raises UnknownText for an item of a later version.
     """
@@ -53,7 +53,7 @@ class _Path:
     major: int
 
     def _content(self, at: int) -> int:
-        """Return where an item's content begins: behind its kind and its successor."""
+        """Return where an item's content begins: after its kind and its successor."""
         return (at + 1 + 3) // 4 * 4 + 4
 
     def _number(self, at: int) -> int:

@@ -1,6 +1,6 @@
 """Values as PostgreSQL prints them: with DateStyle ISO, IntervalStyle postgres, in UTC. Pure.
 
-    Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes behind the header
+    Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes after the header
 
 Contract: the printer guesses no value. A type prints as its bytes, \\x…, if one of its parts is not
 known here. Text that is not in the database's encoding raises UnknownText, and so does an enum's

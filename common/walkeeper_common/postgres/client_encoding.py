@@ -264,7 +264,7 @@ def _changes_of_sjis() -> dict[str, bytes | None]:
 
 
 def _changes_of_euc_jp() -> dict[str, bytes | None]:
-    """Return those of Microsoft's at their place, and IBM's behind JIS X 0212, from 8FF3F3 on."""
+    """Return those of Microsoft's at their place, and IBM's after JIS X 0212, from 8FF3F3 on."""
     found = dict[str, bytes | None].fromkeys("\xa2\xa3\xa5\xac\u2016\u203e\u2212\u301c")
     for one, (lead, trail) in _microsoft_characters().items():
         if one == "\u2116" or not _has("euc_jp", one):

@@ -164,7 +164,7 @@ class Leader:
         return [self.feeder.heartbeat(other) for other in others if other.attached]
 
     def elect(self, member: Member) -> list[Effect]:
-        """Tell one voter where its log parts from ours; its acks count from its answer on.
+        """Tell one voter where its log diverges from ours; its acks count from its answer on.
 
         Raises Corrupt if no run of the protocol explains the two histories (R6). Raises Forgotten
         if it has more WAL of this term than was ever sent. A proposer with our ballot has sent it,
@@ -272,7 +272,7 @@ class Leader:
         (scenarios/half_a_record_that_all_lost_needs_an_election.txt). Or the donor of our election
         has vanished with it; it gets time to come back
         (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (R5).
-        A voter that is being compared has not attached, and may be behind the window as well.
+        A voter that is being compared has not attached, and may lag the window as well.
         Or all connections are lost that show that we are no older copy of ourselves (witness.py).
         """
         if lacks_witness(self.members):
@@ -348,7 +348,7 @@ class Leader:
 
         A connection that was dropped would be no witness any more (witness.py)."""
         if member.stage is not Stage.STREAMING:
-            return []  # an append behind the refused one
+            return []  # an append after the refused one
         news = member.feedback != NO_FEEDBACK
         member.wait_for_space()
         return [note, *(self.report() if news else [])]

@@ -4,8 +4,8 @@
                                           ^---- no space for WAL ----'
 
 etcd/raft's tracker with its Probe and Replicate; there is no probing here, because the vote says
-exactly where the logs part. A member counts towards commit only once it has answered the
-heartbeat behind ProposerElected on this very connection (docs/protocol.md R10).
+exactly where the logs diverge. A member counts towards commit only once it has answered the
+heartbeat after ProposerElected on this very connection (docs/protocol.md R10).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class Member:
-    """One safekeeper's address and what is behind it now."""
+    """One safekeeper's address, and its state now."""
 
     link: int
     stage: Stage = Stage.ABSENT
@@ -121,7 +121,7 @@ class Member:
         self.is_late, self.silent_ticks = True, 0
 
     def lacks_space(self, code: RejectCode) -> bool:
-        """Return True if this refuses an append for want of space, or one on its way behind that.
+        """Return True if this refuses an append for want of space, or one that follows that.
 
         The acceptor lets go of the term with the first, so it refuses the others as NOT_ELECTED."""
         if self.stage is Stage.STREAMING:

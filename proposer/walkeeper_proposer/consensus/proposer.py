@@ -7,7 +7,7 @@
 
 The primary is compared with the log before any ballot is bumped, again on the votes, and again on
 each new connection (docs/steps.md#check-of-the-primary). A position counts towards commit only
-when the acceptor has answered the heartbeat behind ProposerElected and has the term's start (R10).
+when the acceptor has answered the heartbeat after ProposerElected and has the term's start (R10).
 
 Invariant P1: the LSN reported to PostgreSQL never exceeds commit_lsn or the received WAL. P2: once
 elected, this object has one ballot for its life. P3: each acceptor counts once.

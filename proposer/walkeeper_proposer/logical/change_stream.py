@@ -427,7 +427,7 @@ class ChangeStream:
 
         Positions that come meanwhile go into the next entry. A new slot begins at the end of the
         last whole entry. Every log with this slot has below that all that was acknowledged before
-        the request, even if the slot's safekeeper is far behind. All later entries are above.
+        the request, even if the slot's safekeeper lags far. All later entries are above.
         """
         known = self._slots if self._unwritten_slots is None else self._unwritten_slots
         self._unwritten_slots = after(known, news, end_lsn=self.end_lsn)

@@ -4,9 +4,9 @@ No commit waits for this code. It looks at commit_lsn once a second and reads se
 writer. It waits for the store on its own threads, whose work (hashing, compressing, sockets) runs
 outside the interpreter's lock. `status` shows a failure, and the next tick tries again.
 
-A segment is taken when a whole record, or what pads it behind a switch, ends at or behind its end
-below commit_lsn. That alone would not do: a record that crosses the segment's end may still be cut
-and replaced (R7, test_a_segment_whose_last_record_is_not_whole_is_not_archived).
+A segment is taken once a whole record, or a switch's padding, ends at or after its end and below
+commit_lsn. A commit_lsn past its end is not enough: a record across that end may still be replaced
+(R7, test_a_segment_whose_last_record_is_not_whole_is_not_archived).
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class OffloadPlan:
         return self._go_on() + self._tail_when_due()
 
     def _take_over_when_due(self) -> list[Effect]:
-        """Start to offload if the offloader is late or far behind.
+        """Start to offload if the offloader is late or lags far.
 
         Called after a look only, since the archive may have grown unseen before it.
         """

@@ -23,7 +23,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class ClientGone(Exception):
-    """The client has left, in whatever way: ordinary, and nobody is there to answer."""
+    """The client has left: this is ordinary, and no answer is due."""
 
 
 class SilentClient(Exception):

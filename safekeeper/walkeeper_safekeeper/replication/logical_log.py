@@ -303,7 +303,7 @@ class LogicalLog:
         if start >= log.first_lsn:
             return start
         # The entry that goes on here began below what is kept (a newcomer's log starts inside of
-        # one, most often): who has it lacks nothing.
+        # one, most often). A consumer that has this entry lacks none.
         end_lsn = header.rest_end_lsn or await self._first_end_lsn(low)
         return low if ZERO_LSN < end_lsn <= lsn else None
 

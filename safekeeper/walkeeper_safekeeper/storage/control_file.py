@@ -20,7 +20,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
 MAGIC = b"WKCONTRL"
-VERSION, VERSION_CHANGED = 1, 2  # the second has the fields of a change of members behind it
+VERSION, VERSION_CHANGED = 1, 2  # the second ends with the fields of a change of members
 INCARNATION_BYTES_MAX = 64
 
 _REMEDY = (

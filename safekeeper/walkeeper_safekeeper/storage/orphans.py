@@ -2,9 +2,9 @@
 
     keep(store, history, begin_lsn)     copy the whole records from `begin_lsn` on, durably
 
-A log is cut where it parts from its leader's, or from the timeline that a standby was promoted to.
-The WAL to truncate was never acknowledged, but a deposed primary may have shown it to a client. So
-`keep` copies it before it is zeroed, to a directory of segment files. The directory's name holds
+A log is cut where it diverges from its leader's, or from the timeline that a standby was promoted
+to. The WAL to truncate was never acknowledged, but a deposed primary may have shown it to a client.
+So `keep` copies it before it is zeroed, to a directory of segment files. The directory's name holds
 the timeline, the range and the ballot that wrote it. `keep` leaves out an incomplete record, and
 most truncations remove no more than that.
 

@@ -14,7 +14,7 @@ ANCESTRY = (
         "R23",
         "a server's WAL is compared with the log's, byte for byte",
         (Edit("ancestry._difference", "if ours == theirs:\n    return None\n", "return None"),),
-        turns_red=TESTS + "test_two_promotions_with_one_number_are_told_apart[3-3]",
+        turns_red=TESTS + "test_two_promotions_with_one_number_are_two_branches[3-3]",
         why_named=ONE_NUMBER,
     ),
     Mutant(
@@ -22,7 +22,7 @@ ANCESTRY = (
         "R23",
         "a checkpoint, whose time is in seconds, does not end the comparison",
         (Edit("_told_by", "_Told.WEAK", "_Told.STRONG"),),
-        turns_red=TESTS + "test_equal_checkpoints_behind_two_promotions_do_not_tell",
+        turns_red=TESTS + "test_equal_checkpoints_after_two_promotions_do_not_tell",
         why_named=ONE_NUMBER,
     ),
     Mutant(
@@ -120,7 +120,7 @@ ANCESTRY = (
                 "configuration.commits(members)",
             ),
         ),
-        turns_red=RESERVING + "no_two_owners_have_one_number_whoever_is_down[5-2]",
+        turns_red=RESERVING + "no_two_owners_have_one_number_with_any_members_down[5-2]",
         why_named=ONE_NUMBER,
     ),
     Mutant(

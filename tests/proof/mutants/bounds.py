@@ -28,7 +28,7 @@ BOUNDS = (
                 "most - HISTORY_RESERVE",
             ),
         ),
-        turns_red=FULL_TESTS + "what_makes_it_short_again_still_works",
+        turns_red=FULL_TESTS + "elections_that_make_it_short_again_still_work",
         why_named=NO_FORGERY,
     ),
     Mutant(
@@ -68,7 +68,7 @@ BOUNDS = (
         "an append is refused if a page in it begins with bytes that begin no WAL page",
         (Edit("payload_flaw", "flaw_of_wal is None", "True"),),
         turns_red="tests/safekeeper/test_no_wal.py::"
-        "test_nothing_is_written_of_an_append_that_is_no_wal[False]",
+        "test_an_append_that_is_no_wal_is_not_written[False]",
         why_named=NO_FORGERY,
     ),
     Mutant(
@@ -77,7 +77,7 @@ BOUNDS = (
         "the fast path of an append refuses what the slow path does",
         (FastEdit("if knows_pages and", "if False and"),),
         turns_red="tests/safekeeper/test_no_wal.py::"
-        "test_nothing_is_written_of_an_append_that_is_no_wal[True]",
+        "test_an_append_that_is_no_wal_is_not_written[True]",
         why_named=NO_FORGERY,
     ),
 )

@@ -74,7 +74,8 @@ LOGICAL = (
         "ChangeStream._on_begin",
         "self.end_lsn",
         "ZERO_LSN",
-        STREAM_TEST + "test_what_the_log_has_is_dropped_but_its_relations_are_remembered",
+        STREAM_TEST
+        + "test_a_transaction_that_the_log_has_is_dropped_but_its_relations_are_remembered",
         why=BREAKS,
     ),
     _mutant(
@@ -102,7 +103,7 @@ LOGICAL = (
         "ChangeStream._write_slots",
         "self._is_inside or not self._is_connected",
         "self._is_inside",
-        STREAM_TEST + "test_nothing_is_made_between_two_connections",
+        STREAM_TEST + "test_no_entry_is_made_between_two_connections",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -158,7 +159,7 @@ LOGICAL = (
         "Overlap.on_transaction",
         "has_rows",
         "has_rows and commit.commit_lsn > self._end_lsn",
-        OVERLAP_TEST + "where_the_log_has_no_transaction_there_must_be_none",
+        OVERLAP_TEST + "a_transaction_is_refused_where_the_log_has_none",
         why=ONE_SERVER,
     ),
     _mutant(
@@ -210,7 +211,7 @@ LOGICAL = (
         "await self._is_whole_and_new(frame)",
         "True",
         CONSUMER_TEST
-        + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[0]",
+        + "test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each[0]",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -221,7 +222,7 @@ LOGICAL = (
         "frame.end_lsn > reader.sent_lsn",
         "True",
         CONSUMER_TEST
-        + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[1]",
+        + "test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each[1]",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -251,7 +252,7 @@ LOGICAL = (
         "LogicalLog.segment_of",
         "low if ZERO_LSN < end_lsn <= lsn else None",
         "low",
-        CONSUMER_TEST + "test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one",
+        CONSUMER_TEST + "test_a_log_that_starts_inside_a_transaction_serves_consumers_that_have_it",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -293,7 +294,7 @@ LOGICAL = (
         "self._answers.keys() & set(self.settings.answered)",
         "self._answers.keys()",
         "tests/safekeeper/test_published_tables.py::"
-        "test_which_tables_are_published_now_is_asked_until_the_log_has_the_answer",
+        "test_the_question_for_the_published_tables_repeats_until_the_log_has_the_answer",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -354,7 +355,7 @@ LOGICAL = (
         "ChangeStream.on_consumer_slots",
         "end_lsn=self.end_lsn",
         "",
-        STREAM_TEST + "test_a_new_slot_begins_where_the_log_ends_however_often_it_is_told",
+        STREAM_TEST + "test_a_new_slot_begins_where_the_log_ends_also_if_it_is_reported_again",
         why=NO_CONSUMERS,
     ),
     _mutant(
@@ -414,7 +415,8 @@ LOGICAL = (
         "Descriptions.take_in",
         "max(found, self._by_relation.get(oid, found))",
         "found",
-        STREAMED_TEST + "who_comes_later_has_the_descriptions_that_it_left_and_the_newest_of_two",
+        STREAMED_TEST
+        + "a_later_transaction_has_the_descriptions_that_it_left_and_the_newest_of_two",
         why=SEARCHED,
     ),
     _mutant(
@@ -424,7 +426,7 @@ LOGICAL = (
         "OpenTransactions._check_size",
         "self._others_bytes + current.held_bytes",
         "current.held_bytes",
-        STREAMED_TEST + "what_is_kept_is_bounded",
+        STREAMED_TEST + "the_spool_of_open_transactions_is_bounded",
         why=ONLY_MEMORY,
     ),
     _mutant(
@@ -435,7 +437,7 @@ LOGICAL = (
         "has_spools and not self._messages and not self._identity.has_origins",
         "has_spools",
         "tests/proposer/test_logical_primary.py"
-        "::test_what_streams_do_not_say_is_asked_for_without_them",
+        "::test_changes_whose_facts_streams_omit_are_not_streamed",
         why=ONLY_ROWS,
     ),
     _mutant(
@@ -445,7 +447,7 @@ LOGICAL = (
         "ChangeStream._on_message",
         "self._streams",
         "not self._is_inside",
-        STREAMED_TEST + "where_origins_are_in_use_nothing_can_be_streamed",
+        STREAMED_TEST + "no_transaction_can_be_streamed_while_origins_are_in_use",
         why=ONLY_ROWS,
     ),
 )

@@ -29,7 +29,7 @@ READING = (
         "where whole records end is forgotten if the log was truncated meanwhile",
         (Edit("find_whole.found", "at[1] == self.acceptor.truncations", "True"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
-        "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
+        "test_the_end_of_whole_records_is_not_learned_from_wal_after_a_truncation",
         why_named=SEARCHED,
     ),
     Mutant(
@@ -38,7 +38,7 @@ READING = (
         "a message to a PostgreSQL client ends at a record's end or at a page boundary",
         (Edit("message_end", "longest_end.round_down(WAL_PAGE_BYTES)", "longest_end"),),
         turns_red="tests/safekeeper/test_wal_stream.py::"
-        "test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page",
+        "test_wal_sent_from_within_a_page_is_rounded_down_to_a_page",
         why_named="the simulated readers ask the store, not the replication stream",
     ),
     Mutant(
