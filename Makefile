@@ -21,6 +21,8 @@
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
+# make wheels-test  the wheel in dist/ with each extra alone, on each Python of PYTHONS and, as root,
+#                 on Debian 13's: half an hour
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named, and
@@ -209,6 +211,13 @@ dist:
 
 dist-check:
 	@$(PYTHON) .ci/dist.py check
+
+# Paths of Pythons, with commas between them.
+PYTHONS ?= $(PYTHON)
+.PHONY: wheels-test
+wheels-test:
+	@$(PYTHON) .ci/dist.py build
+	@$(PYTHON) .ci/wheels.py --trees $(DEB_TREES) --pythons $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(NEWEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
