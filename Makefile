@@ -21,6 +21,8 @@
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
+# make wheels-test  the wheel in dist/ with each extra alone, on each Python of PYTHONS and, as root,
+#                 on Debian 13's: half an hour
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named, and
@@ -176,10 +178,13 @@ patroni: install
 barman: install
 	$(BIN)/python -m tests.barman
 
-# Exit status 77 says that no engine answers; docs/containers.md makes one without Docker.
+# Where no engine answers, root gets one of Debian's packages. Exit status 77 says why there is none.
+ENGINE ?= build/engine
 .PHONY: containers
 containers: install
-	$(BIN)/python -m tests.containers --build
+	@if docker compose ls >/dev/null 2>&1; then $(BIN)/python -m tests.containers --build; \
+	else $(PYTHON) .ci/engine.py --trees $(DEB_TREES) --home $(ENGINE) -- \
+		$(BIN)/python -m tests.containers --build; fi
 
 # The validators are large and only this target needs them.
 .PHONY: kubernetes
@@ -215,6 +220,13 @@ dist:
 
 dist-check:
 	@$(PYTHON) .ci/dist.py check
+
+# Paths of Pythons, with commas between them.
+PYTHONS ?= $(PYTHON)
+.PHONY: wheels-test
+wheels-test:
+	@$(PYTHON) .ci/dist.py build
+	@$(PYTHON) .ci/wheels.py --trees $(DEB_TREES) --pythons $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(NEWEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

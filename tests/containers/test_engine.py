@@ -1,0 +1,44 @@
+"""The engine of `make containers` has the images that docker/ names, and says why there is none."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.support.folders import ROOT
+from tests.support.image_build import instructions
+
+COMPOSE = ROOT / "docker" / "compose.yaml"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    for name in ("engine", "deb", "wheels"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("engine")
+
+
+def test_the_base_images_have_the_names_of_docker(engine: Any) -> None:
+    assert ("FROM", engine.PYTHON_IMAGE) in instructions()
+    named = re.findall(r"postgres:\$\{POSTGRES_VERSION:-(\d+)\}", COMPOSE.read_text())
+    assert set(named) == {str(engine.POSTGRES)}
+
+
+def test_the_entrypoint_is_a_script(engine: Any) -> None:
+    done = subprocess.run(["bash", "-n"], input=engine.ENTRYPOINT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_root_it_is_skipped_with_the_reason(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["engine.py", "true"])
+    assert engine.main() == engine.SKIPPED
+    assert "needs root" in capsys.readouterr().out
