@@ -2,6 +2,7 @@
 
     DIR/safekeeper1 … 3     data directories, as `walkeeper safekeeper --data-dir` has them
     DIR/logs/NAME.log       the log of each daemon
+    DIR/tls                 the authority and the TLS files of all of them, and of a client
     DIR/attached            exists from before an attach by `up` until after its detach
     DIR/lock                held while `up` runs
 
@@ -33,9 +34,11 @@ from walkeeper_admin.safekeeper_client import Unreachable, ask
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_lab.live_status import LiveStatus, primary_state
 from walkeeper_lab.local import daemons
+from walkeeper_lab.local.local_tls import LocalTls, TlsMaker
 from walkeeper_lab.local.supervision import keep_running
 from walkeeper_proposer.postgres.primary_sql import connected
 
@@ -45,6 +48,7 @@ SAFEKEEPERS = 3
 HOST = "127.0.0.1"
 ANSWER_S = 10.0
 WATCH_S = 1.0
+RENEW_EACH_S = 3600.0
 HANGING = "commits hang until the next `walkeeper up` or `walkeeper detach`"
 
 
@@ -59,6 +63,7 @@ class UpSettings:
     replace: bool = False
     timeout_s: float = 60.0
     http: Address | None = None
+    make_tls: TlsMaker | None = None
 
 
 async def run(settings: UpSettings) -> int:
@@ -99,14 +104,23 @@ class _Up:
         self._settings, self._directory, self._shown = settings, directory, shown
         ports = range(settings.base_port, settings.base_port + SAFEKEEPERS)
         self._addresses = tuple((HOST, port) for port in ports)
-        self._safekeepers = list(daemons.safekeepers(directory, self._addresses).values())
-        self._proposer = daemons.proposer(directory, self._addresses, settings.dsn)
+        self._tls = self._make_tls()
+        use_credentials(self._tls.admin if self._tls is not None else None)
+        made = daemons.safekeepers(directory, self._addresses, tls=self._tls)
+        self._safekeepers = list(made.values())
+        options = self._tls.of_proposer() if self._tls is not None else ()
+        self._proposer = daemons.proposer(directory, self._addresses, settings.dsn, options)
         self._wish = AttachSettings(
             settings.dsn, NAME, settings.timeout_s, replace=settings.replace
         )
         self._mark = directory / "attached"
         self._has_attached = False
         self._document: dict[str, Any] = {}  # the last one that was shown
+
+    def _make_tls(self) -> LocalTls | None:
+        """Make the TLS files that are missing, and renew those that are due."""
+        make = self._settings.make_tls
+        return make(self._directory / "tls") if make is not None else None
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, keep it running until `stop`, and stop everything."""
@@ -128,6 +142,8 @@ class _Up:
             say(f"ready: {line}")
         await self._make_or_resume()
         say(f"ready: {await self._proposer.start(timeout_s)}")
+        if self._tls is not None:
+            say(f"TLS: commands need --tls {self._tls.admin}, standbys {self._tls.replica}")
         await self._attach()
 
     async def _attach(self) -> None:
@@ -160,6 +176,7 @@ class _Up:
             tasks.append(group.create_task(self._watch(), name="status"))
             if self._settings.http is not None:
                 tasks.append(group.create_task(self._serve(self._settings.http), name="http"))
+            tasks.append(group.create_task(self._renew(), name="TLS files"))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -187,6 +204,15 @@ class _Up:
 
         shown = Endpoints(not_ready, lambda: self._document, list)
         await serve_http(address, shown, on_listening=on_listening, events=self._shown.events)
+
+    async def _renew(self) -> None:
+        """Renew TLS files in time; the daemons see that they have changed."""
+        while True:
+            await asyncio.sleep(RENEW_EACH_S)
+            try:
+                await asyncio.to_thread(self._make_tls)
+            except WalkeeperError as error:
+                self._shown.say(f"warning: a TLS file is not renewed: {error}")
 
     async def _end(self, *, keep_attached: bool) -> int:
         """Stop everything in the reverse order of starting, and return the exit code.

@@ -122,6 +122,28 @@ def test_up_attaches_heals_and_leaves_the_server_as_it_was(up: Up, server: Postg
     assert {path.stat().st_mode & 0o77 for path in (up.directory, up.directory / "lock")} == {0}
 
 
+def test_up_makes_certificates_and_admits_no_peer_without_one(
+    up: Up, server: PostgresServer
+) -> None:
+    """A local user without a file cannot depose the leader or read the WAL."""
+    up.start()
+    base_port = int(up.arguments[up.arguments.index("--base-port") + 1])
+    where = ",".join(f"127.0.0.1:{base_port + number}" for number in range(3))
+    files = up.directory / "tls"
+    assert {path.stat().st_mode & 0o77 for path in (files, *files.rglob("*.key"))} == {0}
+    refused = walkeeper("status", "--safekeepers", where)
+    assert refused.stdout.count("with a certificate only") >= 3, refused
+    admin = ("--tls", str(files / "admin.pem"))
+    allowed = walkeeper("status", "--safekeepers", where, *admin)
+    assert allowed.returncode == 0 and "certificate" not in allowed.stdout, allowed
+    before = (files / "proposer.pem").read_bytes()
+    assert up.interrupt() == 0
+    up.start()
+    assert (files / "proposer.pem").read_bytes() == before, "it is renewed when it is due"
+    server.sql("INSERT INTO t VALUES (5)")
+    assert up.interrupt() == 0
+
+
 def test_a_killed_up_leaves_no_daemon_and_the_next_one_resumes_and_detaches(
     up: Up, server: PostgresServer
 ) -> None:

@@ -40,6 +40,7 @@ def command(seconds: float, directory: str | None, bindir: str | None) -> int:
     survivors. It checks each claim on the servers, and exits with 1 if one does not hold. Under
     root, PostgreSQL runs as the user postgres or nobody.
     """
+    from walkeeper_cli.certs.local_files import local_tls
     from walkeeper_lab.demo.demo_run import DemoSettings, run
 
-    return run(DemoSettings(seconds, directory, bindir))
+    return run(DemoSettings(seconds, directory, bindir, local_tls))

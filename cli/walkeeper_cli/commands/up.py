@@ -71,13 +71,19 @@ def command(
     Example:
       walkeeper up --data-dir ~/walkeeper --dsn 'host=127.0.0.1 user=postgres'
 
+    It makes certificates in DIR/tls, and all daemons use them (docs/tls.md): give DIR/tls/admin.pem
+    to other commands with --tls.
+
     Ctrl-C detaches, if `up` has attached, and stops. The same command resumes. `up` restarts a
     daemon that dies. Use it to try walkeeper on a server of yours, and for development. A quorum on
     one machine does not survive the loss of that machine.
     """
+    from walkeeper_cli.certs.local_files import local_tls
     from walkeeper_lab.up import UpSettings, run
 
     risk = "see the members and positions of the log"
     refuse_open_door(http, "--http", risk, allowed=allow_unauthenticated)
-    settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout, http)
+    settings = UpSettings(
+        data_dir, dsn, base_port, stay_attached, replace, timeout, http, local_tls
+    )
     return asyncio.run(run(settings))

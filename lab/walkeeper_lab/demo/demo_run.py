@@ -24,6 +24,7 @@ from walkeeper_lab.demo.steps import (
     lost_primary,
     quorum_commit,
 )
+from walkeeper_lab.local.local_tls import TlsMaker
 from walkeeper_lab.local.programs import Programs, find_programs
 from walkeeper_lab.local.running import forget_surroundings, interruptible, prepare
 
@@ -43,6 +44,7 @@ class DemoSettings:
     seconds: float = 20.0
     directory: str | None = None
     bindir: str | None = None
+    make_tls: TlsMaker | None = None
 
 
 def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
@@ -81,7 +83,8 @@ async def _show(settings: DemoSettings, directory: Path, steps: Sequence[Step]) 
     with Progress() as progress:
         programs = await asyncio.to_thread(find_programs, settings.bindir, directory)
         progress.console.print(_headline(programs, directory))
-        stage = Stage(programs, directory, settings.seconds)
+        tls = settings.make_tls(directory / "tls") if settings.make_tls is not None else None
+        stage = Stage(programs, directory, settings.seconds, tls)
         try:
             await stage.set_up(progress.say)
             await _take_steps(stage, progress, steps)

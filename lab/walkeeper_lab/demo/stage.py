@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +18,10 @@ from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_admin.status import gather
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_lab.demo.load import TABLE, Load
 from walkeeper_lab.local import daemons
+from walkeeper_lab.local.local_tls import LocalTls
 from walkeeper_lab.local.ports import HOST, free_port
 from walkeeper_lab.local.postgresql import PostgreSQL
 from walkeeper_lab.local.programs import Programs
@@ -34,15 +37,20 @@ T = TypeVar("T")
 class Stage:
     """The servers and daemons: `set_up` starts them, and `close` kills those that run."""
 
-    def __init__(self, programs: Programs, directory: Path, seconds: float) -> None:
+    def __init__(
+        self, programs: Programs, directory: Path, seconds: float, tls: LocalTls | None = None
+    ) -> None:
+        self._tls = tls
+        use_credentials(tls.admin if tls is not None else None)
         self.programs, self.directory, self._seconds = programs, directory, seconds
         self._password = secrets.token_hex(16)
         self.primary = self._postgresql("primary")
         self.standby = self._postgresql("standby")
         self.ports = {number: free_port() for number in range(1, SAFEKEEPERS + 1)}
         self.addresses = tuple((HOST, port) for port in self.ports.values())
-        self.safekeepers = daemons.safekeepers(directory, self.addresses)
-        self.proposer = daemons.proposer(directory, self.addresses, self.primary.dsn)
+        self.safekeepers = daemons.safekeepers(directory, self.addresses, tls=tls)
+        options = tls.of_proposer() if tls is not None else ()
+        self.proposer = daemons.proposer(directory, self.addresses, self.primary.dsn, options)
         self.load = Load(self.primary)
         self.began_s = self.load.now_s()
         self._writing: asyncio.Task[None] | None = None
@@ -63,6 +71,18 @@ class Stage:
         await create(CreateSettings(self.addresses, self.primary.dsn, CLUSTER, PROPOSER))
         await self.proposer.start(READY_S)
         say(await attach(AttachSettings(self.primary.dsn, PROPOSER), say))
+
+    def standby_settings(self, number: int) -> dict[str, str]:
+        """Return the settings that make the second server a standby of this safekeeper."""
+        feed = f"host={HOST} port={self.ports[number]} user=demo application_name=standby"
+        if self._tls is not None:
+            own = self.standby.data / "walkeeper.pem"  # where the server's user may read it
+            shutil.copy(self._tls.replica, own)
+            self.programs.own(own)
+            feed += " sslmode=verify-full" + "".join(
+                f" {name}={own}" for name in ("sslcert", "sslkey", "sslrootcert")
+            )
+        return {"primary_conninfo": feed, "wal_retrieve_retry_interval": "200ms"}
 
     def start_load(self) -> None:
         self._writing = asyncio.create_task(self.load.run(), name="load")

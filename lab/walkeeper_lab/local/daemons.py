@@ -11,6 +11,7 @@ from pathlib import Path
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_lab.local.child_process import ChildProcess, walkeeper_command
+from walkeeper_lab.local.local_tls import LocalTls
 
 
 def safekeepers(
@@ -18,10 +19,11 @@ def safekeepers(
     addresses: Sequence[Address],
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    tls: LocalTls | None = None,
 ) -> dict[int, ChildProcess]:
     """Return a safekeeper for each address, by number from 1 on, all with the same `options`.
 
-    None of them is started.
+    None of them is started. With `tls`, each has a file of its own.
     """
     return {
         number: _daemon(
@@ -29,6 +31,7 @@ def safekeepers(
             f"safekeeper {number}",
             *("safekeeper", "--id", str(number), "--listen", shown_address(address)),
             *("--data-dir", str(data_directory(directory, number)), *options),
+            *(tls.of_safekeeper(number) if tls is not None else ()),
             **(environment or {}),
         )
         for number, address in enumerate(addresses, 1)

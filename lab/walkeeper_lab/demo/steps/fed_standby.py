@@ -5,7 +5,6 @@ from __future__ import annotations
 from walkeeper_common.lsn import Lsn
 from walkeeper_lab.demo.stage import Stage
 from walkeeper_lab.demo.step import Step, require
-from walkeeper_lab.local.ports import HOST
 
 SOURCE = 2
 RECEIVER = "SELECT status || ' from port ' || sender_port FROM pg_stat_wal_receiver"
@@ -13,18 +12,10 @@ RECEIVED = "SELECT pg_last_wal_receive_lsn()::text"
 PRESENT = "SELECT count(*) FROM demo WHERE id = $1"
 
 
-def standby_settings(port: int) -> dict[str, str]:
-    """Return the settings that make a server the standby of a safekeeper."""
-    return {
-        "primary_conninfo": f"host={HOST} port={port} user=demo application_name=standby",
-        "wal_retrieve_retry_interval": "200ms",
-    }
-
-
 async def run(stage: Stage) -> str:
     port, standby = stage.ports[SOURCE], stage.standby
     await standby.copy(stage.primary)
-    standby.configure(standby_settings(port))
+    standby.configure(stage.standby_settings(SOURCE))
     (standby.data / "standby.signal").touch()
     await standby.start()
     wanted = f"streaming from port {port}"

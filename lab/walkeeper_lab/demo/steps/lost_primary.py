@@ -9,7 +9,6 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_lab.demo.load import INSERT
 from walkeeper_lab.demo.stage import CLUSTER, READY_S, Stage
 from walkeeper_lab.demo.step import Step, require
-from walkeeper_lab.demo.steps.fed_standby import standby_settings
 from walkeeper_lab.local.daemons import data_directory
 from walkeeper_proposer.settling import settle
 
@@ -33,7 +32,7 @@ async def run(stage: Stage) -> str:
     settled = await settle(stage.addresses, CLUSTER, seal=True, timeout_s=READY_S)
     standby = stage.standby
     # Its base backup came from an attached primary, but no proposer is left to acknowledge.
-    standby.configure({**standby_settings(stage.ports[SOURCE]), "synchronous_standby_names": ""})
+    standby.configure({**stage.standby_settings(SOURCE), "synchronous_standby_names": ""})
     await standby.start()
 
     async def has_everything() -> bool:
