@@ -44,6 +44,11 @@ class Newcomer:
     instead: bool = False
 
 
+def draw() -> bytes:
+    """Return what tells a round of the register from every other one."""
+    return os.urandom(16)
+
+
 async def replace(
     safekeepers: Sequence[Address],
     cluster: str,
@@ -61,8 +66,8 @@ async def replace(
         at=addresses.index(newcomer.address),
         instead=newcomer.instead,
     )
-    steps = replace_member(goal, range(len(addresses)), lambda: os.urandom(16))
-    return await _perform(steps, addresses, limits, tell)
+    steps = replace_member(goal, range(len(addresses)), draw)
+    return await perform(steps, addresses, limits, tell)
 
 
 async def cancel(
@@ -74,13 +79,14 @@ async def cancel(
 ) -> Configuration:
     """Return the old members, which decide alone again. `leaving`: the one to keep. Refused."""
     places = range(len(safekeepers))
-    steps = cancel_replacement(cluster, leaving, places, lambda: os.urandom(16))
-    return await _perform(steps, tuple(safekeepers), limits, tell)
+    steps = cancel_replacement(cluster, leaving, places, draw)
+    return await perform(steps, tuple(safekeepers), limits, tell)
 
 
-async def _perform(
+async def perform(
     steps: Steps, addresses: tuple[Address, ...], limits: Limits, tell: Callable[[str], None]
 ) -> Configuration:
+    """Ask what the steps want of these safekeepers, and return what they return. Refused."""
     news = _News(tell, limits.timeout_s)
     batch = next(steps)
     while True:

@@ -117,8 +117,20 @@ def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return max(told, key=lambda facts: facts["generation"]) if told else None
 
 
+def _sets(facts: dict[str, Any]) -> list[tuple[set[str], int]]:
+    """Return the members and the ack quorum of each set: two while the members change.
+
+    A safekeeper of an older version tells of replacements alone, and of no target."""
+    old, quorum = set(facts["members"]), facts["ack_quorum"]
+    if target := facts.get("target"):
+        return [(old, quorum), (set(target["members"]), target["ack_quorum"])]
+    if facts.get("joining"):
+        return [(old, quorum), (old - {facts["leaving"]} | {facts["joining"]}, quorum)]
+    return [(old, quorum)]
+
+
 def _everyone(facts: dict[str, Any]) -> set[str]:
-    return {*facts["members"], facts.get("joining")}
+    return {member for members, _ in _sets(facts) for member in members}
 
 
 def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
@@ -153,7 +165,7 @@ def _cluster(
 ) -> dict[str, Any]:
     known = [a for a in answers if "cluster" in a]
     empty = {"system_id": None, "generation": None, "ack_quorum": None, "term": None}
-    empty |= {"replacing": None}
+    empty |= {"replacing": None, "changing": None}
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
@@ -174,6 +186,7 @@ def _cluster(
         "sealed": best["sealed"],
         "quorum": _have_quorum(facts, {_member(a) for a in serving}),
         "replacing": _replacing(facts, known),
+        "changing": _changing(facts, known),
         "proposer": leader,
         "primary": _primary(known, leader),
         "kind": best.get("kind"),
@@ -189,10 +202,8 @@ def _member(answer: dict[str, Any]) -> str:
 
 
 def _have_quorum(facts: dict[str, Any], serving: set[str]) -> bool:
-    """Of the members, and while one is replaced of the new ones as well."""
-    old = set(facts["members"])
-    sets = [old, old - {facts["leaving"]} | {facts["joining"]}] if facts.get("joining") else [old]
-    return all(len(members & serving) >= facts["ack_quorum"] for members in sets)
+    """Return True if these are an ack quorum of each set."""
+    return all(len(members & serving) >= quorum for members, quorum in _sets(facts))
 
 
 def _replacing(
@@ -201,13 +212,35 @@ def _replacing(
     """Who goes, who comes, and how many bytes that one lacks; None: nobody is replaced."""
     if not facts.get("joining"):
         return None
-    commit_lsn = max(Lsn.parse(a["commit_lsn"]) for a in known)
-    flushed = [Lsn.parse(a["flush_lsn"]) for a in known if _member(a) == facts["joining"]]
     return {
         "leaving": member_id(facts["leaving"]),
         "joining": member_id(facts["joining"]),
-        "bytes_to_go": max(0, commit_lsn - flushed[0]) if flushed else None,
+        "bytes_to_go": _to_go({facts["joining"]}, known),
     }
+
+
+def _changing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the change that is under way, if it is more or less than a replacement, or None."""
+    target = facts.get("target")
+    if not target or facts.get("joining"):
+        return None
+    old, new = set(facts["members"]), set(target["members"])
+    return {
+        "members": sorted(map(member_id, new)),
+        "ack_quorum": target["ack_quorum"],
+        "leaving": sorted(map(member_id, old - new)),
+        "joining": sorted(map(member_id, new - old)),
+        "bytes_to_go": _to_go(new - old, known),
+    }
+
+
+def _to_go(newcomers: set[str], known: Sequence[dict[str, Any]]) -> int | None:
+    """Return how much the newcomer with the least WAL lacks, or None if one has not joined."""
+    commit_lsn = max(Lsn.parse(a["commit_lsn"]) for a in known)
+    flushed = [Lsn.parse(a["flush_lsn"]) for a in known if _member(a) in newcomers]
+    if not flushed or len(flushed) < len(newcomers):
+        return None
+    return max(0, commit_lsn - min(flushed))
 
 
 def _proposer(known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

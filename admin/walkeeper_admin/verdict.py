@@ -98,15 +98,14 @@ def judge(document: dict[str, Any]) -> Verdict:
     if blocking is not None:
         return Verdict(blocking.state, blocking.text, (blocking, *members))
     reasons = [*_hanging(cluster)]
-    if change := cluster["replacing"]:
-        text = shown_replacing(change, lines)
+    if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, "wait until it has joined; commits go on"))
     reasons += members
     if deaf := _deaf(cluster):
         text = f"the proposer is not heard by {', '.join(deaf)}"
         reasons.append(_warning("not_heard", text, "look at its log, and at the network between"))
     reasons += _missing(cluster, lines)
-    if not members and not deaf and not cluster["replacing"]:
+    if not members and not deaf and _under_way(cluster, lines) is None:
         reasons += _lagging(cluster, lines)
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
@@ -172,9 +171,9 @@ def _blocking(
     if not cluster["quorum"]:
         return _no_quorum(cluster, lines, names)
     if cluster["proposer"] is None:
-        change = cluster["replacing"]
-        under_way = f"; {shown_replacing(change, lines)}" if change else ""
-        text = f"no proposer leads: commits of an attached primary hang{under_way}"
+        change = _under_way(cluster, lines)
+        text = "no proposer leads: commits of an attached primary hang"
+        text += f"; {change}" if change else ""
         return Reason("no_proposer", State.CRITICAL, text, "start `walkeeper proposer`")
     if not cluster["heard_by_quorum"]:
         unheard = [f"{name} (does not hear the proposer)" for name in _deaf(cluster)]
@@ -208,8 +207,13 @@ def _no_quorum(
             "and with them its quorum"
         )
         return Reason("majority_lost", State.CRITICAL, text, LOST_REMEDY)
-    change = cluster["replacing"]
+    change, under_way = cluster["replacing"], _under_way(cluster, lines)
     if not change:
+        if under_way:
+            back = "`walkeeper members cancel`"
+            text = f"no quorum: commits hang; blocked by {listed or 'a newcomer'}; {under_way}"
+            remedy = f"bring back one of these, or take the change back: {back}"
+            return Reason("no_quorum", State.CRITICAL, f"{text}; {back} takes that back", remedy)
         text = f"no quorum: commits hang; blocked by {listed}"
         return Reason("no_quorum", State.CRITICAL, text, "bring back one of these safekeepers")
     joining = f"safekeeper {change['joining']}"
@@ -290,6 +294,26 @@ def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
 
 def _deaf(cluster: dict[str, Any]) -> list[str]:
     return [f"safekeeper {number}" for number in cluster["not_hearing"]]
+
+
+def _under_way(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str | None:
+    """Return the change of members that is under way, as a clause, or None."""
+    if replacing := cluster["replacing"]:
+        return shown_replacing(replacing, lines)
+    if changing := cluster.get("changing"):
+        return shown_changing(changing)
+    return None
+
+
+def shown_changing(change: dict[str, Any]) -> str:
+    """Return the progress of any other change of members, as a clause."""
+    to_go, members = change["bytes_to_go"], ", ".join(map(str, change["members"]))
+    text = f"the members change to {members} (ack quorum {change['ack_quorum']})"
+    if not change["joining"]:
+        return text
+    joining = ", ".join(map(str, change["joining"]))
+    left = f"{to_go:,} bytes to go" if to_go is not None else f"{joining} have not all joined yet"
+    return f"{text}, {left}"
 
 
 def shown_replacing(change: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:

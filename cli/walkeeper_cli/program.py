@@ -37,6 +37,7 @@ COMMANDS = (
     "settle",
     "switchover",
     "replace",
+    "members",
     "restore",
     "standby-check",
     "up",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
@@ -62,6 +63,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
             "leaving": configuration.leaving or None,
             "joining": configuration.joining or None,
             "ack_quorum": configuration.ack_quorum,
+            "target": _target(configuration),
             "server_version": configuration.server_version,
         },
         "standbys": _standbys(log),
@@ -75,6 +77,14 @@ def log_status(log: HostedLog) -> dict[str, object]:
             for slot in log.slots.slots
         ],
     }
+
+
+def _target(configuration: Configuration) -> dict[str, object] | None:
+    """Return the set that is to follow while the members change, or None."""
+    target = configuration.target
+    if target is None:
+        return None
+    return {"members": list(target.members), "ack_quorum": target.ack_quorum}
 
 
 def _archive(log: HostedLog) -> dict[str, object] | None:

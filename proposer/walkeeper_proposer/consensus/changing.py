@@ -71,7 +71,7 @@ class Goal:
 
     An id may be in both: the safekeeper comes back on an empty disk. `ack_quorum` None: it stays,
     or stays a majority. `instead`: the newcomers of a change that is under way, and are lost, are
-    given up for these.
+    given up for these. An ack quorum of 1 among several is set only if `allow_single_ack`.
     """
 
     cluster: str
@@ -79,6 +79,7 @@ class Goal:
     joining: tuple[Newcomer, ...] = ()
     ack_quorum: int | None = None
     instead: bool = False
+    allow_single_ack: bool = False
 
     @property
     def is_replacement(self) -> bool:
@@ -97,6 +98,11 @@ class Goal:
         if self.ack_quorum is not None:
             if not 1 <= self.ack_quorum <= size:
                 raise Refused(f"--ack-quorum {self.ack_quorum} is impossible with {size} members")
+            if self.ack_quorum == 1 < size and not self.allow_single_ack:
+                raise Refused(
+                    "an ack quorum of 1 loses acknowledged commits with the one disk that has "
+                    "them; to accept that, add --allow-single-ack"
+                )
             return self.ack_quorum
         if size == len(present.members):
             return present.ack_quorum

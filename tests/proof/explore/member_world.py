@@ -161,7 +161,7 @@ class MemberWorld(World):
                 goal = Goal(CLUSTER, (last,), (), bounds.next_ack)
             case _:
                 assert what == "set-ack-quorum", f"{what=}"
-                goal = Goal(CLUSTER, ack_quorum=bounds.next_ack)
+                goal = Goal(CLUSTER, ack_quorum=bounds.next_ack, allow_single_ack=True)
         return change_members(goal, places, draw)
 
     def _look_again(self, draft: Draft, which: int) -> bool:

@@ -266,7 +266,8 @@ def is_finished(story: Story) -> bool:
         for n, each in enumerate(coming)
     )
     leaving = tuple(map(member_id, current.leavers))
-    goal = Goal("main", leaving, joining, current.target.ack_quorum)
+    ack_quorum = current.target.ack_quorum
+    goal = Goal("main", leaving, joining, ack_quorum, allow_single_ack=True)
     story.operators.append(Operator(story, goal, coming))
     return False
 
@@ -323,4 +324,5 @@ def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Ne
         newcomers.Newcomer(each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n)
         for n, each in enumerate(coming)
     )
-    return Goal("main", leaving, joining, quorum), coming
+    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True)
+    return goal, coming

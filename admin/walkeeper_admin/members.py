@@ -1,0 +1,143 @@
+"""`walkeeper members`: shows the sets of members, and performs a change of them. Shell.
+
+The steps of changing.py decide from the answers alone which question is next. So this process may
+be killed at any point, and the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from walkeeper_admin.replace import Limits, draw, perform
+from walkeeper_admin.status import gather
+from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.errors import Refused
+from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.newcomers import Newcomer
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Members `leaving` are to go, safekeepers `joining` are to come, `ack_quorum` is to count."""
+
+    leaving: tuple[int, ...] = ()
+    joining: tuple[tuple[int, Address], ...] = ()
+    ack_quorum: int | None = None
+    allow_single_ack: bool = False
+
+
+async def change(
+    safekeepers: Sequence[Address],
+    cluster: str,
+    wanted: Wanted,
+    limits: Limits,
+    tell: Callable[[str], None],
+) -> Configuration:
+    """Return the members in the end. `tell` gets a line when there is news. Refused."""
+    coming = [address for _, address in wanted.joining]
+    numbers = [number for number, _ in wanted.joining]
+    if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):
+        raise Refused("name each newcomer once, with an id and an address of its own")
+    addresses = tuple(dict.fromkeys((*safekeepers, *coming)))
+    goal = Goal(
+        cluster,
+        wanted.leaving,
+        tuple(
+            Newcomer(number, shown_address(address), addresses.index(address))
+            for number, address in wanted.joining
+        ),
+        wanted.ack_quorum,
+        allow_single_ack=wanted.allow_single_ack,
+    )
+    steps = change_members(goal, range(len(addresses)), draw)
+    return await perform(steps, addresses, limits, tell)
+
+
+async def cancel(
+    safekeepers: Sequence[Address], cluster: str, limits: Limits, tell: Callable[[str], None]
+) -> Configuration:
+    """Return the old members, which decide alone again. Refused."""
+    steps = cancel_change(cluster, range(len(safekeepers)), draw)
+    return await perform(steps, tuple(safekeepers), limits, tell)
+
+
+async def show(safekeepers: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
+    """Return the sets and what each member has. Raise Refused if no safekeeper has this log."""
+    document = await gather(safekeepers, cluster, timeout_s)
+    facts, lines = document["cluster"], document["safekeepers"]
+    if not facts["members"]:
+        reasons = "; ".join(str(line["error"]) for line in lines if line["error"])
+        raise Refused(f"none of these safekeepers has a log of cluster {cluster!r}: {reasons}")
+    return members_document(facts, lines)
+
+
+def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the document of `members show --json` (docs/members.md)."""
+    old = sorted(map(member_id, facts["members"]))
+    sets = [_set(old, facts["ack_quorum"])]
+    changing, replacing = facts["changing"], facts["replacing"]
+    if changing is not None:
+        sets.append(_set(changing["members"], changing["ack_quorum"]))
+    elif replacing is not None:
+        new = {*old, replacing["joining"]} - {replacing["leaving"]}
+        sets.append(_set(sorted(new | {replacing["joining"]}), facts["ack_quorum"]))
+    by_id = {line["id"]: line for line in lines if line["id"] is not None}
+    everyone = sorted({number for each in sets for number in each["members"]})
+    under_way = changing or replacing
+    return {
+        "cluster": facts["name"],
+        "generation": facts["generation"],
+        "state": "joint" if len(sets) > 1 else "final",
+        "sets": sets,
+        "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
+        "members": [_line(number, sets, by_id.get(number)) for number in everyone],
+        "others": sorted(number for number in by_id if number not in everyone),
+    }
+
+
+def _set(members: Sequence[int], ack_quorum: int) -> dict[str, Any]:
+    vote_quorum = len(members) - ack_quorum + 1
+    return {"members": list(members), "ack_quorum": ack_quorum, "vote_quorum": vote_quorum}
+
+
+def _line(
+    number: int, sets: Sequence[dict[str, Any]], line: dict[str, Any] | None
+) -> dict[str, Any]:
+    is_old, is_new = number in sets[0]["members"], number in sets[-1]["members"]
+    role = "member" if is_old and is_new else "leaving" if is_old else "joining"
+    columns = ("address", "reachable", "flush_lsn", "commit_lsn", "kept_bytes", "error")
+    known = {name: (line or {}).get(name) for name in columns}
+    if line is None:
+        known["reachable"] = False
+        known["error"] = "its address was not named with --safekeepers"
+    return {"id": number, "role": role, **known}
+
+
+def table(document: dict[str, Any]) -> str:
+    """Return the document as lines for people."""
+    names = ("id", "role", "address", "flush_lsn", "commit_lsn", "state")
+    rows: list[tuple[str, ...]] = [names]
+    for line in document["members"]:
+        state = line["error"] or ("ok" if line["reachable"] else "DOWN")
+        cells = (line["id"], line["role"], line["address"], line["flush_lsn"], line["commit_lsn"])
+        rows.append((*("-" if cell is None else str(cell) for cell in cells), state))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    lines = [line.rstrip() for line in text]
+    sets = [
+        f"{', '.join(map(str, each['members']))}: {each['ack_quorum']} acknowledge a commit, "
+        f"{each['vote_quorum']} elect"
+        for each in document["sets"]
+    ]
+    head = f"generation {document['generation']}, {document['state']}: {sets[0]}"
+    lines.append(head)
+    if len(sets) > 1:
+        to_go = document["bytes_to_go"]
+        left = "" if to_go is None else f"; {to_go:,} bytes to go"
+        lines.append(f"and, as the members change, {sets[1]}{left}")
+    if document["others"]:
+        lines.append(f"no members: {', '.join(map(str, document['others']))}")
+    return "\n".join(lines)

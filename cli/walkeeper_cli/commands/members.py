@@ -1,0 +1,242 @@
+"""`walkeeper members`: which safekeepers a log has, and changes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from walkeeper_cli.commands.replace import Newcomer
+from walkeeper_cli.options import (
+    Timeout,
+    cluster_option,
+    config_option,
+    option,
+    safekeepers_option,
+)
+from walkeeper_common.addresses import Address
+from walkeeper_common.shell.command_output import Audience
+
+if TYPE_CHECKING:  # a command that only says its usage imports none of it
+    from walkeeper_admin.members import Wanted
+    from walkeeper_common.quorum import Configuration
+
+ANSWER_S = 3.0
+
+ack_quorum_option = option(
+    "--ack-quorum",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many of the new members acknowledge a commit.  [default: as now, or a majority if it "
+    "is one now]",
+)
+single_ack_option = option(
+    "--allow-single-ack",
+    is_flag=True,
+    help="Accept that commits are lost with one disk: an ack quorum of 1 of several members.",
+)
+timeout_option = option(
+    "--timeout", type=Timeout(), help="Give up after this long without progress.  [default: wait]"
+)
+json_option = option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
+
+
+class ShowUnlessTold(click.Group):
+    """The group whose command is `show` if its arguments name none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_help = bool(args) and args[0] in ctx.help_option_names
+        if not is_help and (not args or args[0].startswith("-")):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("members", cls=ShowUnlessTold, short_help="Show the members of a log, or change them.")
+def command() -> None:
+    """Show which safekeepers are the members of a log, and change them while commits go on.
+
+    \b
+    From three to five, and back:
+      walkeeper members add    4@10.0.0.4:5454 5@10.0.0.5:5454 --safekeepers 10.0.0.1:5454,…
+      walkeeper members remove 4 5 --safekeepers 10.0.0.1:5454,…
+    \b
+    Let all three acknowledge each commit, not two:
+      walkeeper members set-ack-quorum 3 --safekeepers 10.0.0.1:5454,…
+
+    One change is under way at a time. You may interrupt a command; the same command resumes. The
+    proposer needs no restart. It is elected anew twice, which takes about a second each
+    (docs/members.md).
+    """
+
+
+@command.command("show")
+@safekeepers_option
+@cluster_option
+@json_option
+@config_option
+def show(safekeepers: tuple[Address, ...], cluster: str, as_json: bool) -> None:
+    """Show the sets of members, their quorums, and what each member has."""
+    from walkeeper_admin.members import show as gathered
+    from walkeeper_admin.members import table
+
+    document = asyncio.run(gathered(safekeepers, cluster, ANSWER_S))
+    click.echo(json.dumps(document, indent=2) if as_json else table(document))
+
+
+@command.command("add")
+@click.argument("newcomers", nargs=-1, required=True, type=Newcomer(), metavar="ID@HOST:PORT...")
+@safekeepers_option
+@cluster_option
+@ack_quorum_option
+@single_ack_option
+@timeout_option
+@json_option
+@config_option
+def add(
+    newcomers: tuple[tuple[int, Address], ...],
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    ack_quorum: int | None,
+    allow_single_ack: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Add safekeepers as members: running ones, without this log.
+
+    Commits wait for an ack quorum of the new set as soon as the change has begun. So a newcomer
+    that dies may hold them up until it is back, or until `walkeeper members cancel`.
+    """
+    from walkeeper_admin.members import Wanted
+
+    wanted = Wanted((), newcomers, ack_quorum, allow_single_ack)
+    _change(safekeepers, cluster, wanted, timeout, as_json)
+
+
+@command.command("remove")
+@click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), metavar="ID...")
+@safekeepers_option
+@cluster_option
+@ack_quorum_option
+@single_ack_option
+@timeout_option
+@json_option
+@config_option
+def remove(
+    ids: tuple[int, ...],
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    ack_quorum: int | None,
+    allow_single_ack: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Remove members. Their disks keep what they have; stop them and remove the log's directory.
+
+    An id that is no member is passed over, so that the command may be repeated.
+    """
+    from walkeeper_admin.members import Wanted
+
+    wanted = Wanted(ids, (), ack_quorum, allow_single_ack)
+    _change(safekeepers, cluster, wanted, timeout, as_json)
+
+
+@command.command("replace")
+@click.argument("member", type=click.IntRange(0), metavar="ID")
+@click.argument("newcomer", type=Newcomer(), metavar="ID@HOST:PORT")
+@safekeepers_option
+@cluster_option
+@timeout_option
+@json_option
+@config_option
+def replace(
+    member: int,
+    newcomer: tuple[int, Address],
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Put a safekeeper into the place of a member, as `walkeeper replace` does."""
+    from walkeeper_admin.members import Wanted
+
+    _change(safekeepers, cluster, Wanted((member,), (newcomer,)), timeout, as_json)
+
+
+@command.command("set-ack-quorum")
+@click.argument("ack_quorum", type=click.IntRange(1), metavar="N")
+@safekeepers_option
+@cluster_option
+@single_ack_option
+@timeout_option
+@json_option
+@config_option
+def set_ack_quorum(
+    ack_quorum: int,
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    allow_single_ack: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Set how many members acknowledge a commit. The votes that elect follow from it."""
+    from walkeeper_admin.members import Wanted
+
+    wanted = Wanted((), (), ack_quorum, allow_single_ack)
+    _change(safekeepers, cluster, wanted, timeout, as_json)
+
+
+@command.command("cancel")
+@safekeepers_option
+@cluster_option
+@timeout_option
+@json_option
+@config_option
+def cancel(
+    safekeepers: tuple[Address, ...], cluster: str, timeout: float | None, as_json: bool
+) -> None:
+    """Take back a change that is under way: the old members decide alone again.
+
+    It is possible until the new members are final.
+    """
+    from walkeeper_admin.members import cancel as taken_back
+    from walkeeper_admin.replace import Limits
+
+    say = Audience(sys.stderr).say
+    made = asyncio.run(taken_back(safekeepers, cluster, Limits(timeout_s=timeout), say))
+    _tell(made, cluster, as_json)
+
+
+def _change(
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    wanted: Wanted,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    from walkeeper_admin.members import change
+    from walkeeper_admin.replace import Limits
+
+    say = Audience(sys.stderr).say
+    made = asyncio.run(change(safekeepers, cluster, wanted, Limits(timeout_s=timeout), say))
+    _tell(made, cluster, as_json)
+
+
+def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
+    from walkeeper_common.quorum import member_id
+    from walkeeper_proposer.consensus.deciding import standing
+
+    if as_json:
+        members = [member_id(member) for member in made.members]
+        facts = {"cluster": cluster, "generation": made.generation, "members": members}
+        quorums = {"ack_quorum": made.ack_quorum, "vote_quorum": made.vote_quorum}
+        click.echo(json.dumps(facts | quorums, indent=2))
+        return
+    click.echo(
+        f"no change of members is under way in cluster {cluster}: {standing(made)}, ack quorum "
+        f"{made.ack_quorum}"
+    )
