@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.bounds import BOUNDS
+from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.leading import LEADING
@@ -32,6 +33,7 @@ MUTANTS = (
     *TELLING,
     *LEADING,
     *REPLACEMENTS,
+    *DROPPING,
     *LOGICAL,
     *ANCESTRY,
 )
