@@ -49,6 +49,8 @@ COMMANDS = (
     "snapshot",
     "certs",
     "check",
+    "logs",
+    "slots",
 )
 INTERRUPTED = 130
 # Failures of a disk, which may be that of stdout, and of a closed stdout. A traceback would explain

@@ -251,6 +251,14 @@ class HostedLog:
             min(applied, default=Lsn(0)), min(xmins, default=0), min(catalog_xmins, default=0)
         )
 
+    def users(self) -> str | None:
+        """Return who uses the log, with the remedy, or None: such a log is not dropped."""
+        appender = self.driver.acceptor.appender
+        if appender is not None and appender in self.sessions:
+            return f"a proposer leads {self.cluster}: detach, and stop it first"
+        names = ", ".join(sorted(reader.application_name for reader in self.readers))
+        return f"{names} stream from {self.cluster}: stop these clients first" if names else None
+
     async def close(self) -> None:
         """Finish what is under way, save the lazily written facts, stop the threads."""
         try:

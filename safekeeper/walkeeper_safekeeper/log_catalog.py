@@ -21,6 +21,7 @@ from walkeeper_common.shell.descriptors import kept_files_allowed
 from walkeeper_common.shell.version import program_version
 from walkeeper_common.shell.worker_thread import LoopShare
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import (
@@ -37,6 +38,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
+from walkeeper_safekeeper.disk.dropped_logs import DroppedLogs
 from walkeeper_safekeeper.disk.open_files import OpenFiles
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.disk.real_disk import RealDisk
@@ -44,11 +46,12 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import CONTROL, LogFolder
+from walkeeper_safekeeper.storage.tombstones import Tombstone
 
 logger = logging.getLogger("walkeeper.catalog")
 
 AdminRequest: TypeAlias = (
-    LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog | ReserveTimeline
+    LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog | ReserveTimeline | DropLog
 )
 
 
@@ -78,9 +81,13 @@ class LogCatalog:
         self._prepared: dict[str, Durable] = {}
         self._broken: dict[str, str] = {}
         self._creating = asyncio.Lock()
+        self._dropped = DroppedLogs(settings.data_dir)
+        self._disks: dict[str, tuple[RealDisk, RealDisk]] = {}
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
     async def open_all(self) -> None:
         """Open every log below the data directory; raise only if all of them are broken."""
+        self._dropped.open()
         names = self._found()
         for cluster in names:
             try:
@@ -108,6 +115,11 @@ class LogCatalog:
                 f"{folder.path} belongs to safekeeper {durable.acceptor_id}, "
                 f"this is safekeeper {self._acceptor_id}"
             )
+        known = self._dropped.tombstones
+        buried = None if durable is None else known.find(durable.log_uuid)
+        if buried is not None:  # a crash came between the tombstone and the removal
+            self._dropped.remove(buried, lambda: None)
+            return
         if durable is None or durable.configuration is None:
             if durable is not None:
                 self._prepared[cluster] = durable
@@ -115,13 +127,18 @@ class LogCatalog:
         log = HostedLog(cluster, folder, self._settings, self._loop_share, times)
         await log.open(self._on_defect)
         self._open[cluster] = log
-        self._group.create_task(log.run(), name=f"heartbeat of {cluster}")
-        self._group.create_task(log.report_standbys(), name=f"feedback of {cluster}")
+        work = {
+            "heartbeat": log.run(),
+            "feedback": log.report_standbys(),
+        }
         if log.offload is not None:
-            self._group.create_task(log.offload.run(), name=f"offload of {cluster}")
+            work["offload"] = log.offload.run()
         if log.logical is not None:
-            self._group.create_task(log.logical.follow(), name=f"entries of {cluster}")
-            self._group.create_task(log.tell_slots(), name=f"slots of {cluster}")
+            work |= {"entries": log.logical.follow(), "slots": log.tell_slots()}
+        self._tasks[cluster] = [
+            self._group.create_task(each, name=f"{name} of {cluster}")
+            for name, each in work.items()
+        ]
 
     def _folder(self, cluster: str, times: DiskTimes | None = None) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)
@@ -129,6 +146,7 @@ class LogCatalog:
         folder = RealDisk(path, files=files)
         wal_path = os.path.join(path, "wal")
         wal = RealDisk(wal_path, files=files, bytes_max=bytes_max, times=times)
+        self._disks[cluster] = (folder, wal)
         return LogFolder(path, folder, wal, OrphanShelf(os.path.join(path, "orphans")))
 
     def logs(self) -> Sequence[HostedLog]:
@@ -161,6 +179,8 @@ class LogCatalog:
             f"safekeeper {self._acceptor_id} has no log of cluster {cluster!r} (it has: {known}); "
             "check --cluster, or run `walkeeper create`; if its disk was lost, `walkeeper replace`"
         )
+        if gone := [each for each in self._dropped.tombstones.dropped if each.cluster == cluster]:
+            text = f"{text}. `walkeeper logs drop` took {gone[-1].log_uuid.hex()} away"
         return Reject(RejectCode.UNKNOWN_LOG, text, NO_BALLOT)
 
     async def administer(self, ask: AdminRequest) -> Message:
@@ -179,6 +199,9 @@ class LogCatalog:
             case ConfigureLog():
                 async with self._creating:
                     return await self._configure(ask)
+            case DropLog():
+                async with self._creating:
+                    return await self._drop(ask)
             case JoinLog():
                 async with self._creating:
                     return await self._join(ask)
@@ -193,7 +216,48 @@ class LogCatalog:
     def _state(self, cluster: str) -> LogState:
         return state_of(self._acceptor_id, self._durable(cluster))
 
+    async def _drop(self, ask: DropLog) -> LogState:
+        """Drop a log that nobody uses: bury it, close it, then remove its folder (M7)."""
+        durable = self._durable(ask.cluster)
+        is_here = durable is not None and durable.log_uuid == ask.log_uuid
+        if durable is not None and not is_here:
+            raise Refused(
+                f"safekeeper {self._acceptor_id} has log {durable.log_uuid.hex()} under the name "
+                f"{ask.cluster!r}, and not {ask.log_uuid.hex()}"
+            )
+        log = self._open.get(ask.cluster)
+        if log is not None and (users := log.users()):
+            raise Refused(f"safekeeper {self._acceptor_id}: {users}")
+        ballot = NO_BALLOT if durable is None else durable.ballot
+        buried = Tombstone(ask.cluster, ask.log_uuid, ballot, int(time()))
+        await asyncio.to_thread(self._dropped.bury, buried)
+        if is_here:
+            await self._remove(buried)
+            logger.info("dropped the log of cluster %s, %s", ask.cluster, ask.log_uuid.hex())
+        return state_of(self._acceptor_id, None)
+
+    async def _remove(self, buried: Tombstone) -> None:
+        log = self._open.pop(buried.cluster, None)
+        self._prepared.pop(buried.cluster, None)
+        for task in self._tasks.pop(buried.cluster, ()):
+            task.cancel()
+        if log is not None:
+            await log.close()
+        disks = self._disks.pop(buried.cluster, ())
+
+        def close_files() -> None:
+            for disk in disks:
+                disk.close()
+
+        await asyncio.to_thread(self._dropped.remove, buried, close_files)
+
     async def _prepare(self, ask: PrepareLog) -> LogState:
+        if self._dropped.tombstones.find(ask.log_uuid) is not None:
+            raise Refused(
+                f"log {ask.log_uuid.hex()} of {ask.cluster!r} was dropped on safekeeper "
+                f"{self._acceptor_id}: drop it on the others too (`walkeeper logs drop`), then run "
+                "`walkeeper create`"
+            )
         existing = self._durable(ask.cluster)
         durable = prepared(existing, ask, acceptor_id=self._acceptor_id, incarnation=os.urandom(16))
         if durable is not existing:
@@ -239,6 +303,7 @@ class LogCatalog:
             "id": self._acceptor_id,
             "version": program_version(),
             "clusters": sorted(self._open),
+            "logs": self.clusters(),
             "free_bytes": self.space.free_bytes,
             "size_bytes": self.space.size_bytes,
             "clock_s": time(),

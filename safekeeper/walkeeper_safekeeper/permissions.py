@@ -32,6 +32,7 @@ from walkeeper_common.postgres.replication_commands import (
 )
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -89,6 +90,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ConfigureLog: _ADMIN,
     JoinLog: _ADMIN,
     ReserveTimeline: _ADMIN,
+    DropLog: _ADMIN,
     # Questions
     LogQuery: _READERS | {Role.MONITOR},
     StatusRequest: _READERS | {Role.MONITOR},

@@ -18,6 +18,7 @@ from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.wire.framing import Message, first_frame_limit, frame_limit
+from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -56,6 +57,7 @@ _ACTS = {  # the requests that change the disk, by their words in the audit
     ConfigureLog: "create",
     JoinLog: "join",
     ReserveTimeline: "reserve-timeline",
+    DropLog: "drop",
 }
 
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
@@ -112,7 +114,7 @@ class ProposerSession:
         match message:
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
-            case ReserveTimeline():
+            case ReserveTimeline() | DropLog():
                 self._administer(message)
             case PrimaryReport():
                 self._learn(message)

@@ -18,6 +18,7 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
 from walkeeper_common.wire.consumer_slots import TablesQuery
 from walkeeper_common.wire.framing import FrameReader, Message, crc_of, decode, encode
+from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -222,6 +223,7 @@ SAMPLES: list[Message] = [
     ConfigureLog("main", configuration()),
     StatusRequest("main"),
     StatusResponse(b"{}"),
+    DropLog("main", b"u" * 16),
     TablesQuery(("one", "two")),
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),

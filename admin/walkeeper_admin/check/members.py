@@ -117,7 +117,7 @@ def _slots(lines: Lines) -> list[Finding]:
     ]
     if idle:
         why = "a slot without a client keeps WAL until the disk is full"
-        remedy = "start the client, or drop the slot: pg_receivewal --drop-slot"
+        remedy = "start the client, or drop the slot: walkeeper slots drop"
         return [Finding("slots", Grade.WARNING, "; ".join(idle), why, remedy)]
     count = sum(len(line["slots"]) for line in lines)
     return [ok("slots", f"{count} slots, none keeps WAL without a client")]

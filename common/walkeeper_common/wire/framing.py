@@ -18,6 +18,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import Ballot
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -81,6 +82,7 @@ Fielded: TypeAlias = (
     | ReserveTimeline
     | TimelineReserved
     | PrimaryReport
+    | DropLog
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
 
@@ -111,6 +113,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         ReserveTimeline,
         TimelineReserved,
         PrimaryReport,
+        DropLog,
     )
 }
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {

@@ -6,6 +6,7 @@ from tests.proof.mutants.access import ACCESS
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.bounds import BOUNDS
+from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
@@ -35,6 +36,7 @@ MUTANTS = (
     *TELLING,
     *LEADING,
     *REPLACEMENTS,
+    *DROPPING,
     *LOGICAL,
     *ANCESTRY,
     *ACCESS,

@@ -1,0 +1,87 @@
+"""`walkeeper slots`: list the slots of a log's clients, and drop one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import click
+
+from walkeeper_cli.options import (
+    SlotName,
+    Timeout,
+    cluster_option,
+    config_option,
+    option,
+    safekeepers_option,
+)
+from walkeeper_cli.tables import table
+from walkeeper_common.addresses import Address
+
+timeout_option = option(
+    "--timeout",
+    type=Timeout(),
+    default="10s",
+    show_default=True,
+    help="How long to wait for each answer.",
+)
+
+
+@click.group("slots", short_help="List the slots on safekeepers, and drop one.")
+def command() -> None:
+    """List or drop the replication slots that standbys and tools have on safekeepers.
+
+    \b
+      walkeeper slots ls   --safekeepers h1:5454,h2:5454,h3:5454
+      walkeeper slots drop --safekeepers h1:5454,h2:5454,h3:5454 standby_old
+    """
+
+
+@command.command("ls", short_help="List the slots.")
+@safekeepers_option
+@cluster_option
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
+@timeout_option
+@config_option
+def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: float) -> int:
+    """List each slot with its position, its client, and the WAL that it keeps.
+
+    \b
+    Example:
+      walkeeper slots ls --safekeepers h1:5454,h2:5454,h3:5454
+    """
+    from walkeeper_admin.slots import rows
+    from walkeeper_admin.status import gather
+
+    document = asyncio.run(gather(safekeepers, cluster, timeout))
+    if as_json:
+        found = {str(line["id"]): line["slots"] for line in document["safekeepers"]}
+        click.echo(json.dumps(found))
+    else:
+        click.echo(table(rows(document)))
+    return 0
+
+
+@command.command("drop", short_help="Drop a slot.")
+@safekeepers_option
+@cluster_option
+@option("--member", type=click.IntRange(1), metavar="N", help="Only on this safekeeper.")
+@timeout_option
+@config_option
+@click.argument("name", type=SlotName(), metavar="NAME")
+def drop(
+    safekeepers: tuple[Address, ...], cluster: str, member: int | None, timeout: float, name: str
+) -> int:
+    """Drop a slot on each safekeeper that has it. A slot that a client uses is refused.
+
+    \b
+    Example:
+      walkeeper slots drop --safekeepers h1:5454,h2:5454,h3:5454 standby_old
+    """
+    from walkeeper_admin.slots import drop as dropped
+
+    for line in asyncio.run(dropped(safekeepers, cluster, name, member, timeout)):
+        click.echo(line)
+    return 0
