@@ -97,6 +97,8 @@ class Bucket:
 class ChangeFiles:
     """See the module."""
 
+    beat_s = 10.0
+
     def __init__(self, objects: Objects, shown: str) -> None:
         self._objects, self._shown = objects, shown
 

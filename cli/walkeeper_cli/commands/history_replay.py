@@ -182,7 +182,11 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
 @click.command("stream", short_help="Write the changes of rows into files, as the log grows.")
 @source_options_but(end_lsn=_FOLLOWS, end_time=_FOLLOWS, start_time=_FOLLOWS, spark=_IN_SPARK,
                     index="each segment is read once")  # fmt: skip
-@option("--to", required=True, metavar="URL", help="A directory, s3://…, gs://… or az://….")
+@option(
+    "--to", required=True, metavar="URL",
+    help="A directory, s3://…, gs://… or az://… for Parquet files. delta:URL and "
+    "iceberg:CATALOG/NAMESPACE.TABLE are tables of a lake.",
+)  # fmt: skip
 @option(
     "--state", required=True, type=click.Path(file_okay=False), metavar="DIR",
     help="A directory for the state, which belongs to this stream alone.",
@@ -208,9 +212,10 @@ def stream(
     source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
     base: str | None, allow_missing: bool, once: bool, interval: float, save_every: int,
 ) -> int:  # fmt: skip
-    """Write every committed insert, update, delete and truncate into Parquet files, until Ctrl-C.
+    """Write every committed insert, update, delete and truncate into files or a lake's table, until
+    Ctrl-C.
 
-    The columns are those of `changes`. Each change is in the files once, also if the command dies
+    The columns are those of `changes`. Each change is there once, also if the command dies
     at any point. Start it again with the same options, and it goes on. WAL of wal_level=replica is
     enough, and the server needs no slot.
 
@@ -223,15 +228,14 @@ def stream(
     """
     from pathlib import Path
 
-    from walkeeper_cli.history.stream import Asked
+    from walkeeper_cli.history.stream import Asked, open_sink
     from walkeeper_cli.history.stream import stream as run
-    from walkeeper_history.change_files import ChangeFiles
     from walkeeper_replay.change_stream import Scope
 
     start = 0 if source.start_lsn is None else int(source.start_lsn)
     scope = Scope(tables, database, base, start)
     asked = Asked(scope, Path(state), save_every << 20, once, interval, allow_missing)
-    return run(source, asked, ChangeFiles.open(to))
+    return run(source, asked, open_sink(to))
 
 
 REPLAY_COMMANDS = (table_at, changes, undo, stream)

@@ -17,20 +17,23 @@ from walkeeper_cli.history.options import Source
 from walkeeper_cli.history.replay_commands import tell_of_missing
 from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.change_stream import ChangeStream, Scope
 from walkeeper_replay.changes import SCHEMA, batches
+from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 
 STATE = "stream.state"
-BEAT_S = 10.0  # between two positions of a log in which the followed tables do not change
 
 
 class Sink(Protocol):
     """Where changes go. Its position is the only record of what was written."""
 
+    @property
+    def beat_s(self) -> float: ...  # between positions of a log in which the tables do not change
     def position(self) -> int: ...
     def refuse_other(self, facts: dict[str, Any]) -> None: ...
     def write(self, table: Any, begin: int, end: int) -> None: ...
@@ -117,7 +120,7 @@ class Streaming:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._written = self._stream.position
         self._sink.beat(self._written, {**self._facts(), "time": now})
-        self._beat_at = time.monotonic() + BEAT_S
+        self._beat_at = time.monotonic() + self._sink.beat_s
 
     def save(self) -> None:
         """Save the state, never before the sink has all that the state has read."""
@@ -149,6 +152,19 @@ class Streaming:
                 "this WAL does not describe all changes: give a base backup (--base), or go on "
                 "without them (--allow-missing)"
             )
+
+
+def open_sink(url: str) -> Sink:
+    """Return the sink that --to names; HistoryError if it cannot be reached."""
+    kind, _, rest = url.partition(":")
+    if kind == "delta":
+        return DeltaChanges(rest)
+    if kind == "iceberg":
+        catalog, slash, name = rest.partition("/")
+        if not (slash and "." in name):
+            raise HistoryError(f"--to {url}: not iceberg:CATALOG/NAMESPACE.TABLE")
+        return IcebergChanges(catalog, name)
+    return ChangeFiles.open(url)
 
 
 @contextmanager
