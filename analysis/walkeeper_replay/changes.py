@@ -154,7 +154,12 @@ class ChangeReader:
                 "(of unlogged and temporary ones it has no rows)"
             )
         self._insists = bool(names)
-        store = self._replayed(files, end)
+        return self._found(self._replayed(files, end), files, start_lsn, end)
+
+    def _found(
+        self, store: PageStore, files: list[_File], start_lsn: int, end: int
+    ) -> list[Change]:
+        """Return the changes of files that were replayed, in the order of commits."""
         found: list[Change] = []
         rewriting = self._rewriting(files)
         for piece in files:

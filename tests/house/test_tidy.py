@@ -37,6 +37,7 @@ MAY_BE_UNREPEATABLE = (
     "common/walkeeper_common/shell/credentials.py",
     "cli/walkeeper_cli/commands/standby_check.py",
     "cli/walkeeper_cli/commands/status.py",
+    "cli/walkeeper_cli/history/stream.py",
     "cli/walkeeper_cli/history/tail.py",
     "admin/walkeeper_admin/replace.py",
     "admin/walkeeper_admin/switchover.py",

@@ -106,7 +106,7 @@ class CatalogHistory:
         """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
         self.lc_monetary: str | None = None
         """The setting of the base's configuration files, or None if it is not known."""
-        self._store = store
+        self.store = store
         self._versions: Versions = versions_of(store.events, xids, store.dropped)
         spans = np.concatenate([self._versions.begin, self._versions.end])
         self._changed = np.unique(spans[spans != NEVER])
@@ -168,7 +168,7 @@ class CatalogHistory:
             history = cls(store, xids, store.major, passed)
             history.unlogged_since = loads.unlogged_since
             history.lc_monetary = None if base is None else base.lc_monetary()
-            further = history._rewritten() - set(store.relations)
+            further = history.rewritten() - set(store.relations)
             if not further:
                 return history
             extra |= further
@@ -341,16 +341,14 @@ class CatalogHistory:
 
     def is_catalogs(self, file: Relation) -> bool:
         """Return whether a map of catalogs has, or once had, this file."""
-        maps = self._store.map_log
+        maps = self.store.map_log
         return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
 
     def _is(self, relation: Relation, oid: int) -> bool:
         """Return True if a file is, or once was, a catalog's."""
         if relation.relfilenode == oid:
             return True
-        logs = (
-            nodes for _, database, nodes in self._store.map_log if database == relation.database
-        )
+        logs = (nodes for _, database, nodes in self.store.map_log if database == relation.database)
         return any(nodes.get(oid) == relation.relfilenode for nodes in logs)
 
     def _rows(self, name: str, database: int, lsn: int, keep: Any = None) -> list[dict[str, Any]]:
@@ -374,7 +372,7 @@ class CatalogHistory:
     def _mapped(self, database: int, oid: int, lsn: int) -> int:
         """Return a mapped catalog's file at `lsn`, or 0 if no map is known or it is not mapped."""
         node = 0
-        for begin, of, nodes in self._store.map_log:
+        for begin, of, nodes in self.store.map_log:
             if of == database and begin <= lsn:
                 node = nodes.get(oid, node)
         return node
@@ -431,12 +429,12 @@ class CatalogHistory:
             self._codecs |= {row["oid"]: codec_of(row["encoding"]) for row in rows}
         return self._codecs.get(database, self._codecs[0])
 
-    def _rewritten(self) -> set[Relation]:
+    def rewritten(self) -> set[Relation]:
         """Return the files that catalogs moved to, as maps and pg_class say."""
         spaces = {r.database: r.tablespace for r in self._numbers}
         found = {
             Relation(self._space(spaces, database), database, node)
-            for _, database, nodes in self._store.map_log
+            for _, database, nodes in self.store.map_log
             for oid, node in nodes.items()
             if oid in OIDS.values() and node != oid
         }

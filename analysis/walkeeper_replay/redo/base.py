@@ -196,6 +196,10 @@ class BaseDirectory:
         return data if len(data) == PAGE_BYTES else None
 
 
+class NotConsistent(HistoryError):
+    """The WAL that was read ends before the backup is consistent."""
+
+
 class Consistency:
     """A check that WAL was read up to where a backup is consistent: pages may be later before."""
 
@@ -211,7 +215,7 @@ class Consistency:
     def refuse_before(self, lsn: int) -> None:
         if self._lsn is None or lsn < self._lsn:
             place = "the end of the backup" if self._lsn is None else str(Lsn(self._lsn))
-            raise HistoryError(
+            raise NotConsistent(
                 f"{self._base.root} is consistent only from {place} on, and the WAL was read up "
                 f"to {Lsn(lsn)}: ask for a later place, or take an earlier backup"
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -143,6 +143,39 @@ class PageStore:
         self._chosen = np.empty(0, CHOSEN_ROW)
         for relation in self.wanted:
             self.want(relation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a file of this store needs: pages that exist, not the room."""
+        self.take_events()
+        kept = np.flatnonzero(self.slots["state"][: self.counts[SLOTS]] != GONE)
+        counts = self.counts.copy()
+        counts[SLOTS] = len(kept)
+        left_out = ("images", "hash_keys", "hash_slots", "_event_rows", "_arena", "_chosen")
+        state = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+        return {**state, "counts": counts, "pages": self.pages[kept], "slots": self.slots[kept]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        used = len(self.slots)
+        count = max(PAGES_AT_FIRST, 2 * used)
+        pages, slots = self.pages, self.slots
+        self.pages, self.slots = room(count), np.zeros(count, SLOT_ROW)
+        self.pages[:used], self.slots[:used] = pages, slots
+        self.hash_keys = np.full(4 * count, -1, np.int64)
+        self.hash_slots = np.zeros(4 * count, np.int32)
+        rehash(self.hash_keys, self.hash_slots, self.slots, used)
+        self.images = np.empty((0, PAGE_BYTES), np.uint8)
+        records = self.record_level > 0
+        self._event_rows = np.empty(EVENTS_MAX if records else 0, EVENT_ROW)
+        self._arena = np.empty(ARENA_BYTES if records else 0, np.uint8)
+        self._chosen = np.empty(0, CHOSEN_ROW)
+
+    def compact(self) -> PageStore:
+        """Return a store with the same pages, without room for those that are gone."""
+        made = PageStore.__new__(PageStore)
+        made.__setstate__(self.__getstate__())
+        return made
 
     def want(self, relation: Relation) -> int:
         """Return a relation's number in this store; its pages of the base are read."""

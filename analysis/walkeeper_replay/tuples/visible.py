@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_replay.redo.apply import KNOWN
+from walkeeper_replay.redo.apply import KNOWN, SLOTS
 from walkeeper_replay.redo.compiled import compiled
 from walkeeper_replay.redo.page import (
     INFOMASK,
@@ -81,10 +81,11 @@ class Tuples:
         return Tuples(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
-def all_tuples(store: PageStore, relation: int) -> Tuples:
-    """Return every tuple that an item points to, dead or alive."""
-    slots = store.slots_of(relation)
-    slots = slots[store.slots["state"][slots] == KNOWN]
+def all_tuples(store: PageStore, relation: int, states: tuple[int, ...] = (KNOWN,)) -> Tuples:
+    """Return every tuple that an item points to, dead or alive, on pages of these states."""
+    every = store.slots[: store.counts[SLOTS]]
+    slots = np.flatnonzero((every["relation"] == relation) & np.isin(every["state"], states))
+    slots = slots[np.argsort(every["block"][slots], kind="stable")]
     count = int(_count_tuples(store.pages, slots))
     columns: list[Column] = [np.empty(count, dtype) for dtype in _COLUMNS]
     owners = np.empty(count, np.int64)

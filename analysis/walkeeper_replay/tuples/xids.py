@@ -129,6 +129,22 @@ class Xids:
         updaters = [xid for xid, status in pairs if status >= _UPDATES_FROM]
         self._updaters[number] = updaters[0] if updaters else 0
 
+    def have_ended(self, xids: Column) -> Column:
+        """Return a mask of the transactions that a record has committed or rolled back."""
+        values = xids.astype(np.int64)
+        ended: Column = np.zeros(len(values), bool)
+        for number in np.unique(values // _CHUNK).tolist():
+            chunk = self._chunks.get(number)
+            if chunk is not None:
+                own = values // _CHUNK == number
+                ended[own] = chunk[values[own] % _CHUNK] != _UNKNOWN
+        return ended
+
+    def forget_commits(self, lsn: int) -> None:
+        """Forget times of commits that end at `lsn` or before, but not that they committed."""
+        late = (item for item in self.commits.items() if item[1].end_lsn > lsn)
+        self.commits = dict(late)
+
     def began_before(self, xid: int) -> bool:
         """Return True if that transaction had begun to write before the WAL, or the backup's part
         of it. Its work there is not in the WAL. Without a backup, the answer is True only where it

@@ -15,7 +15,7 @@ from walkeeper_cli.history.options import (
     is_asked_for,
     source_options_but,
 )
-from walkeeper_cli.options import config_option, option
+from walkeeper_cli.options import Timeout, config_option, option
 from walkeeper_common.lsn import Lsn
 
 _AS_OF = "say as of when with --lsn or --time"
@@ -176,4 +176,66 @@ def undo(
     return write(source, asked, tables, xid, all_tables)
 
 
-REPLAY_COMMANDS = (table_at, changes, undo)
+_FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once ends at its end"
+
+
+@click.command("stream", short_help="Write the changes of rows into files, as the log grows.")
+@source_options_but(end_lsn=_FOLLOWS, end_time=_FOLLOWS, start_time=_FOLLOWS, spark=_IN_SPARK,
+                    index="each segment is read once")  # fmt: skip
+@option(
+    "--to", required=True, metavar="URL",
+    help="A directory, s3://…, gs://… or az://… for Parquet files. delta:URL and "
+    "iceberg:CATALOG/NAMESPACE.TABLE are tables of a lake.",
+)  # fmt: skip
+@option(
+    "--state", required=True, type=click.Path(file_okay=False), metavar="DIR",
+    help="A directory for the state, which belongs to this stream alone.",
+)  # fmt: skip
+@_tables_option
+@option("--database", metavar="NAME", help="The name or OID, of several.")
+@option(
+    "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+    help="A base backup (plain format), for tables made before the WAL.",
+)  # fmt: skip
+@_missing_option
+@option("--once", is_flag=True, help="End at the end of the log.")
+@option(
+    "--interval", type=Timeout(), default="1s", show_default=True,
+    help="The time between two looks at the log.",
+)  # fmt: skip
+@option(
+    "--save-every", type=click.IntRange(1), default=1024, show_default=True, metavar="MB",
+    help="The WAL between two saved states, which a restart reads again.",
+)  # fmt: skip
+@config_option
+def stream(
+    source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
+    base: str | None, allow_missing: bool, once: bool, interval: float, save_every: int,
+) -> int:  # fmt: skip
+    """Write every committed insert, update, delete and truncate into files or a lake's table, until
+    Ctrl-C.
+
+    The columns are those of `changes`. Each change is there once, also if the command dies
+    at any point. Start it again with the same options, and it goes on. WAL of wal_level=replica is
+    enough, and the server needs no slot.
+
+    \b
+    Examples:
+      walkeeper history stream --path walkeeper://10.0.0.1:5451/main --table orders \\
+          --to s3://lake/orders --state /var/lib/walkeeper/orders
+      walkeeper history stream --path /srv/wal --base /backups/main --to /data/changes \\
+          --state /data/state --once
+    """
+    from pathlib import Path
+
+    from walkeeper_cli.history.stream import Asked, open_sink
+    from walkeeper_cli.history.stream import stream as run
+    from walkeeper_replay.change_stream import Scope
+
+    start = 0 if source.start_lsn is None else int(source.start_lsn)
+    scope = Scope(tables, database, base, start)
+    asked = Asked(scope, Path(state), save_every << 20, once, interval, allow_missing)
+    return run(source, asked, open_sink(to))
+
+
+REPLAY_COMMANDS = (table_at, changes, undo, stream)

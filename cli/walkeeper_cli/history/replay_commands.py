@@ -233,11 +233,11 @@ def _changes(
     missing = reader.undescribed(start, end, xid=xid, others=others)
     if is_cut_off:
         missing.insert(0, reader.cut_off_range())
-    _tell_of(missing)
+    tell_of_missing(missing)
     return found, database, int(bool(missing) and not asked.allows_missing)
 
 
-def _tell_of(missing: Sequence[Undescribed]) -> None:
+def tell_of_missing(missing: Sequence[Undescribed]) -> None:
     """Name on stderr what the changes lack: a line for each kind and reason."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:

@@ -1,0 +1,153 @@
+"""Parquet files of changes, each there once: the sink of a stream that may die at any point.
+
+    sink = ChangeFiles.open("s3://lake/orders")      or a directory
+    sink.position() -> 25165824                      all commits up to there are in it
+    sink.write(table, begin, end)                    the changes of commits in (begin, end]
+    sink.beat(end, facts)                            the log went on up to `end`
+
+A file is `changes-BEGIN-END.parquet`, with two LSNs of sixteen hexadecimal digits. It appears whole
+or not at all, and its name says what it has. So the names are the record of what was written. A
+stream that comes back goes on at `position`. Contract: files lie side by side in the order of their
+names and share no commit. A range without changes has no file: `position.json` tells readers and
+the next run how far the log went. One stream writes to a sink; a file in its way is an error.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow.parquet as pq
+
+from walkeeper_archive.cloud_store import has_plain_endpoint
+from walkeeper_common.lsn import Lsn
+from walkeeper_wal.errors import HistoryError
+
+BEAT = "position.json"
+_NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
+
+
+class Objects(Protocol):
+    """A flat place for files that appear whole."""
+
+    def names(self) -> list[str]: ...
+    def get(self, name: str) -> bytes | None: ...
+    def put(self, name: str, data: bytes) -> None: ...  # durable when it returns
+
+
+class Folder:
+    """A directory, made if there is none."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.root.iterdir())
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        partial = self.root / f".{name}.partial"
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self.root / name)
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Bucket:
+    """A prefix of an object store, whose puts are whole."""
+
+    def __init__(self, url: str) -> None:
+        import obstore.store
+
+        self._api: Any = obstore
+        self._store: Any = obstore.store.from_url(
+            url, client_options={"allow_http": has_plain_endpoint()}
+        )
+
+    def names(self) -> list[str]:
+        found = (item for part in self._api.list(self._store) for item in part)
+        return sorted(str(item["path"]) for item in found)
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._api.get(self._store, name).bytes())
+        except (FileNotFoundError, self._api.exceptions.NotFoundError):
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        self._api.put(self._store, name, data)
+
+
+class ChangeFiles:
+    """See the module."""
+
+    beat_s = 10.0
+
+    def __init__(self, objects: Objects, shown: str) -> None:
+        self._objects, self._shown = objects, shown
+
+    @classmethod
+    def open(cls, url: str) -> ChangeFiles:
+        """Return the sink at a path or a URL; HistoryError if it cannot be reached."""
+        try:
+            if "://" in url and not url.startswith("file://"):
+                return cls(Bucket(url), url)
+            return cls(Folder(Path(url.removeprefix("file://"))), url)
+        except OSError as error:
+            raise HistoryError(f"{url}: {error.strerror or error}") from error
+
+    def position(self) -> int:
+        """Return the end of the last range that is in the sink, or 0."""
+        ends = [int(found[2], 16) for name in self._objects.names() if (found := _NAME.match(name))]
+        beat = self.last_beat()
+        return max([*ends, int(Lsn.parse(beat["lsn"])) if beat else 0])
+
+    def last_beat(self) -> dict[str, Any] | None:
+        """Return the facts of the last `beat`, or None before the first."""
+        data = self._objects.get(BEAT)
+        try:
+            return None if data is None else dict(json.loads(data))
+        except ValueError as error:
+            raise HistoryError(f"{self._shown}/{BEAT}: not JSON: {error}") from error
+
+    def refuse_other(self, facts: dict[str, Any]) -> None:
+        """Raise HistoryError if the sink has the changes of another cluster or other tables."""
+        beat = self.last_beat() or {}
+        for name, value in facts.items():
+            if beat.get(name, value) != value:
+                raise HistoryError(
+                    f"{self._shown}: it has changes with {name} {beat[name]!r}, and this stream's "
+                    f"is {value!r}: name another --to"
+                )
+
+    def write(self, table: Any, begin: int, end: int) -> None:
+        """Write the changes of one range; HistoryError if a file has a part of it already."""
+        name = f"changes-{begin:016X}-{end:016X}.parquet"
+        for other in self._objects.names():
+            found = _NAME.match(other)
+            if found and int(found[2], 16) > begin:
+                raise HistoryError(f"{self._shown}/{other}: another stream writes here")
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        self._objects.put(name, buffer.getvalue())
+
+    def beat(self, end: int, facts: dict[str, Any]) -> None:
+        """Tell how far the log went."""
+        text = json.dumps({"lsn": str(Lsn(end)), **facts}, indent=1)
+        self._objects.put(BEAT, text.encode() + b"\n")

@@ -1,0 +1,64 @@
+"""Catalogs through time of a log that grows: each window reads its own WAL alone.
+
+    catalogs = GrowingCatalogs(); catalogs.advance(files, plan, window, end, base) -> CatalogHistory
+
+Contract: the result is that of CatalogHistory.read over all WAL up to the window's end. Only times
+of commits that `xids` was made to forget are absent. A catalog that a window rewrites (VACUUM
+FULL) is read again from the beginning of the WAL, which must still be there. Can be pickled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.store import PageStore
+from walkeeper_replay.redo.wal_pass import Consumer, pass_over
+from walkeeper_replay.tuples.xids import Xids
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.wal_files import WalFiles
+
+
+@dataclass(slots=True)
+class GrowingCatalogs:
+    """See the module."""
+
+    store: PageStore | None = None
+    xids: Xids | None = None
+    loads: BulkLoads | None = None
+    lc_monetary: str | None = None
+    begin_lsn: int = 0
+
+    def advance(
+        self, files: WalFiles, plan: Plan, window: Plan, end: int, base: BaseDirectory | None
+    ) -> CatalogHistory:
+        """Return the catalogs at `end`, which ends the window; `plan` is all WAL that is there."""
+        if self.store is None or self.xids is None or self.loads is None:
+            self.begin_lsn = window.segments[0].begin_lsn
+            return self._begun(CatalogHistory.read(files, window, base=base, until=end))
+        consumers: list[Consumer] = [self.xids.add, self.store.add, self.loads.add]
+        passed = pass_over(files, window, consumers, until=end)
+        assert self.store.major is not None, "the first window had a record"
+        history = CatalogHistory(self.store, self.xids, self.store.major, passed)
+        if not history.rewritten() - set(self.store.relations):
+            history.unlogged_since = self.loads.unlogged_since
+            history.lc_monetary = self.lc_monetary
+            return history
+        if plan.segments[0].begin_lsn > self.begin_lsn:
+            raise HistoryError(
+                f"{files.shown('')}: VACUUM FULL rewrote a catalog before {Lsn(passed.end_lsn)}: "
+                f"this needs the WAL from {Lsn(self.begin_lsn)} on again, which begins at "
+                f"{Lsn(plan.segments[0].begin_lsn)}; give an archive with it, or begin anew with "
+                "a later base backup"
+            )
+        return self._begun(CatalogHistory.read(files, plan, base=base, until=passed.end_lsn))
+
+    def _begun(self, history: CatalogHistory) -> CatalogHistory:
+        self.store, self.xids, self.loads = history.store, history.xids, BulkLoads()
+        self.loads.unlogged_since = history.unlogged_since
+        self.lc_monetary = history.lc_monetary
+        return history

@@ -1,0 +1,298 @@
+"""Row changes of a log that grows, window after window: each commit's changes once, in their order.
+
+    stream = ChangeStream(scope)                    or stream = ChangeStream.load(path)
+    for change in stream.advance(files, plan): …    the commits of the WAL that is new
+    stream.save(path)
+
+The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
+and how transactions ended. So a window reads only its own WAL, twice: for catalogs, then for rows.
+Changes of transactions that are still open wait in the state. Contract: what the windows give
+together is what `ChangeReader` gives for all of the WAL. A window that fails leaves a state that
+must not be used again. Load the saved one, and advance it over the same WAL: that gives the same.
+
+Memory and the saved file have 8 kB for each touched page of the tables, or for each page with a
+base backup. They have the catalogs' versions, 8 bytes for each transaction, and the changes of open
+transactions.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from struct import unpack_from
+
+import numpy as np
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.catalogs.catalog import Database
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
+from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.redo.apply import GONE, KNOWN, RECORD_CHANGES, SLOTS
+from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
+from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.store import Events, PageStore, Relation
+from walkeeper_replay.redo.wal_pass import pass_over, xlog_records
+from walkeeper_replay.tuples.toast import Chunks, Fetch
+from walkeeper_replay.tuples.versions import joined
+from walkeeper_replay.tuples.visible import all_tuples
+from walkeeper_replay.tuples.xids import Xids
+from walkeeper_replay.undescribed import Undescribed
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.reading import Batch, SegmentReader
+from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
+
+_MAGIC = b"walkeeper change stream 1\n"
+_DIGEST_BYTES = 16
+GONE_PAGES_MIN = 1 << 14  # pages of dropped files that a state keeps at least
+_ONLINE_CHECKPOINT, _OLDEST_ACTIVE = 0x10, 80  # a field of CheckPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The tables to follow, and from where on. A saved state is of one scope."""
+
+    tables: tuple[str, ...] = ()
+    """Names; all of users' tables without one."""
+    database: str | None = None
+    base: str | None = None
+    start_lsn: int = 0
+    """The first commit to give ends after it."""
+
+
+class _Reader(ChangeReader):
+    """A reader of one window, over the pages that the state has."""
+
+    def _fetch(self, store: PageStore, file: object) -> Fetch:
+        """Return chunks of the window's records, else those that lie on the pages."""
+        near, toast = super()._fetch(store, file), file.toast  # type: ignore[arg-type,attr-defined]
+        if toast is None:
+            return near
+        kept: list[Chunks] = []
+
+        def fetch(number: int) -> bytes | None:
+            if not kept:
+                # A file that the window drops has them until then.
+                chunks = all_tuples(store, store.want(toast), (KNOWN, GONE))
+                kept.append(Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths))
+            found = [each for each in (near(number), kept[0](number)) if each is not None]
+            return max(found, key=len, default=None)
+
+        return fetch
+
+
+@dataclass(slots=True)
+class ChangeStream:
+    """See the module."""
+
+    scope: Scope
+    system_id: int | None = None
+    position: int = 0
+    """The end of the last record that was taken; 0 before the first window."""
+    database: Database | None = None
+    missing: list[Undescribed] = field(default_factory=list)
+    """The changes that the last window's WAL does not describe."""
+    segments_max: int = 4
+    """Segments in a window, at most."""
+    _catalogs: GrowingCatalogs = field(default_factory=GrowingCatalogs)
+    _pages: PageStore | None = None
+    _heaps: HeapFiles = field(default_factory=HeapFiles)
+    _waiting: Events | None = None
+
+    def advance(self, files: WalFiles, plan: Plan) -> list[Change]:
+        """Return the changes of the commits in the next window; none at the end of `plan`.
+
+        `plan` is all WAL that is there, from the base backup on. Raise HistoryError if WAL that is
+        needed is gone or damaged.
+        """
+        if self.system_id not in (None, plan.system_id):
+            raise HistoryError(
+                f"{files.shown('')}: WAL of cluster {plan.system_id}, but the stream has read that "
+                f"of {self.system_id}: name its archive, or begin with an empty --state"
+            )
+        base = None if self.scope.base is None else BaseDirectory(self.scope.base)
+        first = plan.segments[0]
+        if self.position and max(first.begin_lsn, first.first_lsn) > self.position:
+            raise HistoryError(
+                f"{files.shown('')}: WAL begins at {Lsn(first.begin_lsn)}, and the stream has read "
+                f"up to {Lsn(self.position)}: give it an archive with the WAL between"
+            )
+        found = self._window(files, plan, base)
+        if found is None:
+            return []
+        window, history = found
+        if self.database is None:
+            self.database = history.database(history.end_lsn, self.scope.database)
+        reader = _Reader(files, window, history, self.database, base)
+        reader._heaps = self._heaps
+        start = max(self.scope.start_lsn, self.position)
+        made = _MadeFiles()
+        changes = self._changes(reader, start, made)
+        others = self.scope.database is None and not self.scope.tables
+        self.missing = reader.undescribed(start, history.end_lsn, others=others)
+        self.system_id, self.position = plan.system_id, history.end_lsn
+        self._forget(history.xids, made)
+        return changes
+
+    def _window(
+        self, files: WalFiles, plan: Plan, base: BaseDirectory | None
+    ) -> tuple[Plan, CatalogHistory] | None:
+        """Return the next window and the catalogs at its end, or None without a new record.
+
+        The first window goes on up to where a base backup is consistent.
+        """
+        count = self.segments_max
+        while (window := plan.within(self.position, plan.segments[-1].end_lsn)) is not None:
+            is_all = count >= len(window.segments)
+            window = window.part(0, min(count, len(window.segments)))
+            end = _whole_until(files, window)
+            if end is None:
+                if is_all:
+                    return None
+                count *= 2  # One record covers these segments.
+                continue
+            try:
+                return window, self._catalogs.advance(files, plan, window, end, base)
+            except NotConsistent:
+                if is_all or self.position:
+                    raise
+                count *= 2
+        return None
+
+    def _changes(self, reader: _Reader, start: int, made: _MadeFiles) -> list[Change]:
+        """Return the changes of the commits that end in the window, after `start`."""
+        end, files, window = reader.history.end_lsn, reader.files, reader.plan
+        pass_over(files, window, [made.add], until=end, check_crc=False)
+        tables = reader._files(self.scope.tables, end)
+        followed = [f.relation for f in tables] + [f.toast for f in tables if f.toast is not None]
+        # A file of a transaction that is still open may be that of a table to follow.
+        new = [r for r in made.files if r.database == reader.database.oid]
+        if self._pages is None:
+            self._pages = PageStore(
+                wanted=[*followed, *new], base=reader.base, record_level=RECORD_CHANGES
+            )
+        store = self._pages
+        for relation in [*followed, *new]:
+            if relation not in store.relations:
+                store.base = None  # The backup's pages are older than this window.
+                store.want(relation)
+        pass_over(files, window, [store.add, self._heaps.add], until=end, check_crc=False)
+        store.take_events()
+        pieces = ([self._waiting] if self._waiting is not None else []) + store.events
+        store.events = [joined(pieces)]
+        changes = reader._found(store, tables, start, end)
+        self._waiting = self._still_open(store.events[0], reader.history.xids)
+        store.events = []
+        return changes
+
+    def _still_open(self, events: Events, xids: Xids) -> Events:
+        """Return the changes of transactions that have not ended, with their tuples alone."""
+        rows = events.rows[~xids.have_ended(events.rows["xid"])]
+        rows = rows[rows["xid"] != 0].copy()
+        lengths = np.maximum(rows["length"].astype(np.int64), 0)
+        begins = np.cumsum(lengths) - lengths
+        within = np.arange(int(lengths.sum())) - np.repeat(begins, lengths)
+        arena = events.arena[np.repeat(rows["place"], lengths) + within]
+        rows["place"] = begins
+        return Events(rows, arena)
+
+    def _forget(self, xids: Xids, made: _MadeFiles) -> None:
+        """Let go of what no later window needs."""
+        assert self._pages is not None, "a window was read"
+        used = self._pages.slots[: self._pages.counts[SLOTS]]
+        if 2 * int((used["state"] == GONE).sum()) > max(len(used), GONE_PAGES_MIN):
+            self._pages = self._pages.compact()
+        xids.forget_commits(self.position)
+        heaps = self._heaps
+        for relation, changed in list(heaps.changed.items()):
+            numbers = np.array(sorted(changed), np.int64)
+            open_ones = set(numbers[~xids.have_ended(numbers)].tolist())
+            if open_ones:
+                heaps.changed[relation] = open_ones
+            else:
+                del heaps.changed[relation]
+        if made.oldest_active and self._waiting is not None:
+            # A crash ended transactions before it without a record.
+            late = (self._waiting.rows["xid"].astype(np.int64) - made.oldest_active) % (1 << 32)
+            kept = self._waiting.rows[late < 1 << 31]
+            self._waiting = replace(self._waiting, rows=kept)
+
+    def save(self, path: Path) -> None:
+        """Write the state, so that it is on disk whole or not at all."""
+        data = pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+        partial = path.with_name(f"{path.name}.partial")
+        with partial.open("wb") as file:
+            file.write(_MAGIC + blake2b(data, digest_size=_DIGEST_BYTES).digest())
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @classmethod
+    def load(cls, path: Path, scope: Scope) -> ChangeStream:
+        """Return a saved state; HistoryError if it is damaged, or was saved for another scope.
+
+        The file is Python's own form: it must be writable for its owner alone.
+        """
+        raw = path.read_bytes()
+        head = len(_MAGIC) + _DIGEST_BYTES
+        digest = blake2b(raw[head:], digest_size=_DIGEST_BYTES).digest()
+        if raw[:head] != _MAGIC + digest:
+            raise HistoryError(
+                f"{path}: damaged, or of another version of walkeeper; remove it, and the stream "
+                "reads all WAL again, without a change that it has written"
+            )
+        stream: ChangeStream = pickle.loads(raw[head:])
+        if stream.scope != scope:
+            raise HistoryError(
+                f"{path}: the stream was begun for other tables, another database, backup or "
+                f"start ({stream.scope}); name those, or begin with an empty --state and --to"
+            )
+        return stream
+
+
+def _whole_until(files: WalFiles, window: Plan) -> int | None:
+    """Return the end of the window's last record, or None; raise DamagedWal if one is damaged.
+
+    So a segment that is being renamed or written is met before the state has changed.
+    """
+    reader, end = SegmentReader(files), None
+    for index in range(len(window.segments)):
+        reading = reader.read(window.reachable, index)
+        for _ in reading:
+            pass
+        for problem in reading.problems:
+            raise_fatal(problem)
+        end = reading.summary.end_lsn or end
+    return end
+
+
+class _MadeFiles:
+    """The files that a window makes, and the oldest transaction of its last checkpoint."""
+
+    def __init__(self) -> None:
+        self._heaps = HeapFiles()
+        self.oldest_active = 0
+
+    @property
+    def files(self) -> set[Relation]:
+        return self._heaps.made
+
+    def add(self, batch: Batch) -> None:
+        """Take a batch of records."""
+        self._heaps.add(batch)
+        for row in xlog_records(batch, _ONLINE_CHECKPOINT):
+            begin = int(batch.records["main_offset"][row])
+            data = batch.payload[begin : begin + int(batch.records["main_length"][row])]
+            if len(data) >= _OLDEST_ACTIVE + 4:
+                self.oldest_active = int(unpack_from("<I", data.tobytes(), _OLDEST_ACTIVE)[0])

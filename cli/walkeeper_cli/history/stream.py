@@ -1,0 +1,188 @@
+"""`walkeeper history stream`: changes of physical WAL into files, each commit once."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.replay_commands import tell_of_missing
+from walkeeper_cli.history.terminal import tell
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.change_files import ChangeFiles
+from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.changes import SCHEMA, batches
+from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_wal.errors import DamagedWal, HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, make_plan
+
+STATE = "stream.state"
+
+
+class Sink(Protocol):
+    """Where changes go. Its position is the only record of what was written."""
+
+    @property
+    def beat_s(self) -> float: ...  # between positions of a log in which the tables do not change
+    def position(self) -> int: ...
+    def refuse_other(self, facts: dict[str, Any]) -> None: ...
+    def write(self, table: Any, begin: int, end: int) -> None: ...
+    def beat(self, end: int, facts: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of the command beside its source."""
+
+    scope: Scope
+    state: Path
+    save_bytes: int
+    once: bool
+    interval_s: float
+    allows_missing: bool
+
+
+class Streaming:
+    """One run: the state, the sink, and how far each of them is."""
+
+    def __init__(self, source: Source, asked: Asked, sink: Sink) -> None:
+        self._source, self._asked, self._sink = source, asked, sink
+        self._files = open_files(source.path)
+        self._path = asked.state / STATE
+        self._written = sink.position()
+        self._stream = self._opened()
+        self._saved, self._beat_at = self._stream.position, 0.0
+        self._is_checked = False
+        self.changes = 0
+
+    def _opened(self) -> ChangeStream:
+        if not self._path.exists():
+            return ChangeStream(self._asked.scope)
+        stream = ChangeStream.load(self._path, self._asked.scope)
+        if stream.position > self._written:
+            raise HistoryError(
+                f"the sink ends at {Lsn(self._written)}, before {Lsn(stream.position)} in "
+                f"{self._path}: remove the state, and the stream reads all WAL again"
+            )
+        return stream
+
+    def run(self, wait: Callable[[], None]) -> None:
+        """Write what is new, then call `wait`, for ever; end at the log's end with --once."""
+        failed: str | None = None
+        while True:
+            try:
+                while self.advance():
+                    failed = None
+            except DamagedWal as error:  # A segment may be half written or renamed meanwhile.
+                if failed == str(error) or self._asked.once:
+                    raise
+                failed = str(error)
+            if self._asked.once:
+                self.save()
+                return
+            wait()
+
+    def advance(self) -> bool:
+        """Write one window; return False if there is no new WAL."""
+        stream, before = self._stream, self._stream.position
+        changes = stream.advance(self._files, self._plan())
+        if stream.position <= before:
+            return False
+        self._tell_of_missing()
+        if not before or not self._is_checked:
+            self._sink.refuse_other(self._facts())
+            self._is_checked = True
+        begin = max(self._written, self._asked.scope.start_lsn)
+        new = [change for change in changes if change.commit.end_lsn > begin]
+        if new:
+            assert stream.database is not None, "a window was read"
+            made = pa.Table.from_batches(batches(new, stream.database.name), SCHEMA)
+            self._sink.write(made, begin, stream.position)
+            self.changes += len(new)
+        if new or (stream.position > self._written and time.monotonic() > self._beat_at):
+            self.beat()
+        if stream.position - self._saved >= self._asked.save_bytes:
+            self.save()
+        return True
+
+    def beat(self) -> None:
+        """Write the position, also of a log without changes of these tables."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._written = self._stream.position
+        self._sink.beat(self._written, {**self._facts(), "time": now})
+        self._beat_at = time.monotonic() + self._sink.beat_s
+
+    def save(self) -> None:
+        """Save the state, never before the sink has all that the state has read."""
+        if self._stream.position > self._saved:
+            if self._stream.position > self._written:
+                self.beat()
+            self._stream.save(self._path)
+            self._saved = self._stream.position
+
+    def _facts(self) -> dict[str, Any]:
+        stream, scope = self._stream, self._asked.scope
+        return {
+            "system": str(stream.system_id),
+            "database": stream.database.name if stream.database else None,
+            "tables": list(scope.tables),
+        }
+
+    def _plan(self) -> Plan:
+        base = self._asked.scope.base
+        start = None if base is None else BaseDirectory(base).redo_lsn
+        return make_plan(self._files, timeline=self._source.timeline, start_lsn=start)
+
+    def _tell_of_missing(self) -> None:
+        if not self._stream.missing:
+            return
+        tell_of_missing(self._stream.missing)
+        if not self._asked.allows_missing:
+            raise HistoryError(
+                "this WAL does not describe all changes: give a base backup (--base), or go on "
+                "without them (--allow-missing)"
+            )
+
+
+def open_sink(url: str) -> Sink:
+    """Return the sink that --to names; HistoryError if it cannot be reached."""
+    kind, _, rest = url.partition(":")
+    if kind == "delta":
+        return DeltaChanges(rest)
+    if kind == "iceberg":
+        catalog, slash, name = rest.partition("/")
+        if not (slash and "." in name):
+            raise HistoryError(f"--to {url}: not iceberg:CATALOG/NAMESPACE.TABLE")
+        return IcebergChanges(catalog, name)
+    return ChangeFiles.open(url)
+
+
+@contextmanager
+def only_one(state: Path) -> Iterator[None]:
+    """Hold the lock of a state's folder; raise HistoryError if another stream has it."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HistoryError(f"{state}: another stream uses this state") from None
+        yield
+
+
+def stream(source: Source, asked: Asked, sink: Sink) -> int:
+    """Run until Ctrl-C, or up to the end of the log."""
+    with only_one(asked.state):
+        run = Streaming(source, asked, sink)
+        run.run(lambda: time.sleep(asked.interval_s))
+        tell(f"walkeeper: {run.changes} changes up to {Lsn(run._stream.position)}")
+    return 0
