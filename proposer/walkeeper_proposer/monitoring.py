@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
+from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings
@@ -42,6 +43,7 @@ def endpoints(
             "received_lsn": str(leader.window.end_lsn) if leader else None,
             "sync_state": sync_state.value,
             "spooled_bytes": spooled_bytes(),
+            "fast_path": state(),
             "safekeepers": [
                 {
                     "address": "{}:{}".format(*addresses()[member.link]),
@@ -81,6 +83,7 @@ def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[
     figures: list[tuple[str, str, float]] = [
         ("leading", "1: elected.", leader is not None),
         ("term", "The term of its ballot.", core.ballot.term),
+        ("fast_path", "1: the compiled fast path is on; see `walkeeper --version`.", is_on()),
     ]
     if leader is not None:
         window = leader.window
