@@ -1,6 +1,9 @@
 """The contract of the compiled classes."""
 
-from walkeeper_fastpath.ports import Answer, Disk, Expected
+from collections.abc import Sequence
+from typing import Any
+
+from walkeeper_fastpath.ports import Answer, Disk, Expected, ExpectedFrames
 
 class AppendPath:
     """The next WAL of one leader: from received bytes to the disk and the ack.
@@ -21,3 +24,26 @@ class AppendPath:
 
     def settled(self) -> tuple[int, int, int] | None:
         """Return flush_lsn, commit_lsn and restart_lsn, if they moved since the last call."""
+
+class StreamPath:
+    """The stream of one leader: WAL to all members that keep up, and their acks.
+
+    `feedback`: of all members, for the report to the primary."""
+
+    end_lsn: int
+    commit_lsn: int
+    feedback: Any  # as it was expected
+
+    def __init__(self, expected: ExpectedFrames, connections: Sequence[Answer], /) -> None: ...
+    def send(self, begin_lsn: int, wal: memoryview, /) -> bool:
+        """Send WAL to all members. Return False, with no effect, if the core has to do it."""
+
+    def take(self, link: int, memory: bytearray, size: int, /) -> int | None:
+        """Take the acks in `memory[:size]`; return the LSN to report, or 0.
+
+        Return None, with no effect, if the core has to see them."""
+
+    def settled(
+        self,
+    ) -> tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None:
+        """Return what StreamTaken has, if there is news since the last call."""

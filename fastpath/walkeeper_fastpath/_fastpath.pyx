@@ -10,11 +10,13 @@ them. A disk without a descriptor, as in the simulator, gets the same calls as P
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport (
+    PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+)
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 from posix.types cimport off_t
 
 import os
@@ -34,7 +36,10 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
     int MSG_NOSIGNAL
-    ssize_t send(int descriptor, const void *data, size_t size, int flags)
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int descriptor, const msghdr *message, int flags)
 
 # AppendRequest: its length, what is the same in all appends of a term, four LSNs, a CRC, the WAL.
 # AppendResponse: what is the same in all acks of a term, flush_lsn, and what the core has said.
@@ -54,6 +59,10 @@ cdef enum:
     PAGE_BYTES = 8192
     PAGE_START_BYTES = 16
     PIECES_MAX = 256
+    MEMBERS_MAX = 16
+    ACK_COMMIT_AT = 41
+    ACK_FEEDBACK_AT = 49
+    ACK_TERM_BYTES = 33
 
 
 cdef inline uint32_t be32(const unsigned char *at) noexcept nogil:
@@ -91,6 +100,46 @@ cdef bint has_usual_pages(
     return True
 
 
+cdef class Channel:
+    """A connection: bytes go to its socket at once while that is free, else to `write`."""
+    cdef int socket
+    cdef object connection, unsent_bytes, is_closing
+
+    def __cinit__(self, connection):
+        self.connection, self.socket = connection, -1
+        direct = connection.direct()
+        if direct is not None:
+            self.socket, self.unsent_bytes, self.is_closing = direct
+
+    cdef int write(
+        self, const unsigned char *head, Py_ssize_t head_bytes,
+        const unsigned char *body, Py_ssize_t body_bytes, object wal
+    ) except -1:
+        """Write both; `wal` is the object that holds the body."""
+        cdef ssize_t sent = 0
+        cdef iovec parts[2]
+        cdef msghdr message
+        if self.socket >= 0 and not self.is_closing() and not self.unsent_bytes():
+            parts[0].iov_base, parts[0].iov_len = <void *>head, head_bytes
+            parts[1].iov_base, parts[1].iov_len = <void *>body, body_bytes
+            memset(&message, 0, sizeof(message))
+            message.msg_iov, message.msg_iovlen = parts, 2 if body_bytes else 1
+            sent = sendmsg(self.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent == head_bytes + body_bytes:
+                return 0
+            if sent < 0:
+                sent = 0  # full, or lost: the connection finds out which
+        rest = []
+        if sent < head_bytes:
+            rest.append((<const char *>head)[sent:head_bytes])
+            if body_bytes:
+                rest.append(wal)
+        else:
+            rest.append(memoryview(wal)[sent - head_bytes:])
+        self.connection.write(rest, head_bytes + body_bytes - sent)
+        return 0
+
+
 cdef struct Appends:
     # What frames of the next WAL say, all of them together.
     uint64_t end_lsn
@@ -106,8 +155,9 @@ cdef class AppendPath:
     cdef readonly uint64_t end_lsn
     cdef uint64_t limit_lsn, told_commit_lsn, restart_lsn, file_lsn
     cdef bint knows_pages, has_news
-    cdef int descriptor, socket
-    cdef object tail, pace, answer, unsent_bytes, is_closing
+    cdef int descriptor
+    cdef object tail, pace
+    cdef Channel channel
     cdef iovec parts[PIECES_MAX]
     cdef readonly Py_ssize_t taken
     cdef readonly long groups_written
@@ -123,14 +173,10 @@ cdef class AppendPath:
         self.restart_lsn = be64(<const unsigned char *>head + RESTART_AT)
         self.limit_lsn = min(expected.limit_lsn, tail.end_lsn)
         self.knows_pages = expected.knows_pages
-        self.tail, self.pace, self.answer = tail, tail.pace, answer
+        self.tail, self.pace, self.channel = tail, tail.pace, Channel(answer)
         self.descriptor, self.file_lsn = tail.descriptor, tail.begin_lsn
         if not self.file_lsn <= self.end_lsn:
             raise ValueError(f"{self.file_lsn=} {self.end_lsn=}")
-        direct = answer.direct()
-        self.socket = -1
-        if direct is not None:
-            self.socket, self.unsent_bytes, self.is_closing = direct
 
     def take(self, bytearray memory not None, Py_ssize_t size):
         cdef Appends found
@@ -271,19 +317,183 @@ cdef class AppendPath:
         return 0
 
     cdef int acknowledge(self, uint64_t flush_lsn) except -1:
-        """Send the ack now, or hand it to the connection if its socket is not free."""
-        cdef ssize_t sent = 0
+        """Send the ack now."""
         put_be64(self.ack + ACK_FLUSH_AT, flush_lsn)
-        if self.socket >= 0 and not self.is_closing() and not self.unsent_bytes():
-            sent = send(self.socket, self.ack, ACK_BYTES, MSG_DONTWAIT | MSG_NOSIGNAL)
-            if sent == ACK_BYTES:
-                return 0
-            if sent < 0:
-                sent = 0  # full, or lost: the connection finds out which
-        rest = (<char *>self.ack)[sent:ACK_BYTES]
-        self.answer.write([rest], len(rest))
-        return 0
+        return self.channel.write(self.ack, ACK_BYTES, NULL, 0, None)
 
 
 cdef inline uint64_t crc_of(const unsigned char *wal, Py_ssize_t size) except? 0:
     return crc32c(PyMemoryView_FromMemory(<char *>wal, size, PyBUF_READ))
+
+
+cdef inline void put_be32(unsigned char *at, uint32_t number) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        at[i] = <unsigned char>(number >> (24 - 8 * i))
+
+
+cdef class StreamPath:
+    cdef unsigned char head[APPEND_BYTES]
+    cdef unsigned char acks[MEMBERS_MAX][ACK_BYTES]
+    cdef uint64_t flush_lsns[MEMBERS_MAX]
+    cdef uint64_t durable_commit_lsns[MEMBERS_MAX]
+    cdef bint has_acked[MEMBERS_MAX]
+    cdef int links[MEMBERS_MAX]
+    cdef int sets[2][2 * MEMBERS_MAX]
+    cdef int set_sizes[2]
+    cdef int ack_quorums[2]
+    cdef int set_count, member_count
+    cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, told_commit_lsn
+    cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
+    cdef bint has_news
+    cdef list channels, sent
+    cdef readonly uint64_t end_lsn
+    cdef readonly uint64_t commit_lsn
+    cdef readonly object feedback
+
+    def __init__(self, expected, connections):
+        cdef bytes frame = expected.append
+        cdef int i, k
+        if not len(expected.links) == len(expected.acks) == len(connections) <= MEMBERS_MAX:
+            raise ValueError(f"{expected.links=} {connections=}")
+        if not 1 <= len(expected.sets) <= 2 or len(frame) != APPEND_BYTES:
+            raise ValueError(f"{expected.sets=} {len(frame)=}")
+        memcpy(self.head, <const unsigned char *>frame, APPEND_BYTES)
+        self.end_lsn, self.commit_lsn = be64(self.head + BEGIN_AT), be64(self.head + COMMIT_AT)
+        self.told_commit_lsn, self.restart_lsn = self.commit_lsn, be64(self.head + RESTART_AT)
+        self.member_count = len(expected.links)
+        for i in range(self.member_count):
+            frame = expected.acks[i]
+            if len(frame) != ACK_BYTES:
+                raise ValueError(f"{len(frame)=}")
+            memcpy(self.acks[i], <const unsigned char *>frame, ACK_BYTES)
+            self.links[i], self.has_acked[i] = expected.links[i], False
+            self.flush_lsns[i] = be64(self.acks[i] + ACK_FLUSH_AT)
+            self.durable_commit_lsns[i] = be64(self.acks[i] + ACK_COMMIT_AT)
+        self.set_count = len(expected.sets)
+        for k in range(self.set_count):
+            ack_quorum, counted = expected.sets[k]
+            if not 1 <= ack_quorum <= len(counted) <= 2 * MEMBERS_MAX:
+                raise ValueError(f"{expected.sets=}")
+            self.ack_quorums[k], self.set_sizes[k] = ack_quorum, len(counted)
+            for i in range(self.set_sizes[k]):
+                if not -1 <= counted[i] < self.member_count:
+                    raise ValueError(f"{expected.sets=}")
+                self.sets[k][i] = counted[i]
+        self.start_lsn, self.restart_lsn_max = expected.start_lsn, expected.restart_lsn_max
+        self.wal_bytes_max = expected.wal_bytes_max
+        self.in_flight_bytes_max = expected.in_flight_bytes_max
+        self.unsettled_bytes_max, self.unsettled_bytes = expected.unsettled_bytes_max, 0
+        self.feedback = expected.feedback
+        self.channels, self.sent = [Channel(one) for one in connections], []
+
+    def send(self, uint64_t begin_lsn, memoryview wal not None):
+        cdef Py_buffer data
+        PyObject_GetBuffer(wal, &data, PyBUF_SIMPLE)
+        try:
+            return self.send_bytes(begin_lsn, <const unsigned char *>data.buf, data.len, wal)
+        finally:
+            PyBuffer_Release(&data)
+
+    cdef object send_bytes(
+        self, uint64_t begin_lsn, const unsigned char *wal, Py_ssize_t size, memoryview held
+    ):
+        cdef int i
+        cdef uint64_t crc
+        if size == 0 or begin_lsn != self.end_lsn:
+            return False
+        if <uint64_t>size > self.wal_bytes_max:
+            return False
+        if self.unsettled_bytes + <uint64_t>size > self.unsettled_bytes_max:
+            return False
+        for i in range(self.member_count):
+            if begin_lsn - self.flush_lsns[i] >= self.in_flight_bytes_max:
+                return False
+        crc = crc_of(wal, size)
+        put_be32(self.head, <uint32_t>(APPEND_BYTES - LENGTH_BYTES + size))
+        put_be64(self.head + BEGIN_AT, begin_lsn)
+        put_be64(self.head + END_AT, begin_lsn + <uint64_t>size)
+        put_be64(self.head + COMMIT_AT, self.commit_lsn)
+        put_be64(self.head + RESTART_AT, self.restart_lsn)
+        put_be32(self.head + CRC_AT, <uint32_t>crc)
+        self.end_lsn = begin_lsn + <uint64_t>size
+        self.told_commit_lsn, self.has_news = self.commit_lsn, True
+        self.unsettled_bytes += <uint64_t>size
+        self.sent.append((held, crc))
+        for channel in self.channels:
+            (<Channel>channel).write(self.head, APPEND_BYTES, wal, size, held)
+        return True
+
+    def take(self, int link, bytearray memory not None, Py_ssize_t size):
+        cdef int i
+        cdef Py_ssize_t at
+        cdef uint64_t flush_lsn, durable_commit_lsn = 0
+        cdef const unsigned char *frame = <const unsigned char *>PyByteArray_AS_STRING(memory)
+        if not 0 <= size <= PyByteArray_GET_SIZE(memory):
+            raise ValueError(f"{size=} {len(memory)=}")
+        if size == 0 or size % ACK_BYTES:
+            return None
+        for i in range(self.member_count):
+            if self.links[i] == link:
+                break
+        else:
+            return None
+        flush_lsn = self.flush_lsns[i]
+        for at in range(0, size, ACK_BYTES):
+            if memcmp(frame + at, self.acks[i], ACK_TERM_BYTES) != 0:
+                return None
+            if memcmp(
+                frame + at + ACK_FEEDBACK_AT, self.acks[i] + ACK_FEEDBACK_AT,
+                ACK_BYTES - ACK_FEEDBACK_AT
+            ) != 0:
+                return None
+            if be64(frame + at + ACK_FLUSH_AT) < flush_lsn:
+                return None
+            flush_lsn = be64(frame + at + ACK_FLUSH_AT)
+            durable_commit_lsn = be64(frame + at + ACK_COMMIT_AT)
+        if flush_lsn > self.end_lsn:
+            return None
+        self.flush_lsns[i], self.durable_commit_lsns[i] = flush_lsn, durable_commit_lsn
+        self.has_acked[i] = self.has_news = True
+        if not self.commit_moves():
+            return 0
+        flush_lsn = min(self.commit_lsn, self.end_lsn)
+        return flush_lsn if flush_lsn >= self.start_lsn else 0
+
+    cdef bint commit_moves(self) noexcept:
+        """Move commit_lsn to what a quorum of each set has in this term (R10)."""
+        cdef uint64_t ascending[2 * MEMBERS_MAX]
+        cdef uint64_t lsn, restart_lsn = self.restart_lsn_max, commit_lsn = <uint64_t>-1
+        cdef int i, j, k
+        for k in range(self.set_count):
+            for i in range(self.set_sizes[k]):
+                lsn = self.flush_lsns[self.sets[k][i]] if self.sets[k][i] >= 0 else 0
+                if lsn < self.start_lsn:
+                    lsn = 0
+                j = i
+                while j > 0 and ascending[j - 1] > lsn:
+                    ascending[j] = ascending[j - 1]
+                    j -= 1
+                ascending[j] = lsn
+            restart_lsn = min(restart_lsn, ascending[0])
+            commit_lsn = min(commit_lsn, ascending[self.set_sizes[k] - self.ack_quorums[k]])
+        if restart_lsn > self.restart_lsn:
+            self.restart_lsn = restart_lsn
+        if commit_lsn <= self.commit_lsn:
+            return False
+        self.commit_lsn = commit_lsn
+        return True
+
+    def settled(self):
+        cdef int i
+        if not self.has_news:
+            return None
+        acks = [
+            (self.links[i], self.flush_lsns[i], self.durable_commit_lsns[i])
+            for i in range(self.member_count) if self.has_acked[i]
+        ]
+        for i in range(self.member_count):
+            self.has_acked[i] = False
+        sent, self.sent = self.sent, []
+        self.has_news, self.unsettled_bytes = False, 0
+        return self.commit_lsn, self.told_commit_lsn, sent, acks

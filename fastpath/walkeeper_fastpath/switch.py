@@ -1,6 +1,7 @@
 """The switch of the compiled fast path: it is on where it was built and not turned off.
 
     append_path()      the class for a safekeeper's appends, or None
+    stream_path()      the class for a proposer's stream, or None
     state()            "on", or "off" with the reason, for people
 
 It is optional. Without a compiler at the installation, or with WALKEEPER_FAST_PATH=off, all
@@ -13,34 +14,48 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from walkeeper_fastpath._fastpath import AppendPath
+    from walkeeper_fastpath._fastpath import AppendPath, StreamPath
 
 VARIABLE = "WALKEEPER_FAST_PATH"
 
 
-def _loaded() -> tuple[type[AppendPath] | None, str]:
-    """Return the class, and the reason why there is none."""
+def _why_off() -> str:
+    """Return why the fast path is off, or nothing if it is on."""
     if os.environ.get(VARIABLE, "on").lower() in ("off", "0", "no", "false"):
-        return None, f"{VARIABLE} says so"
+        return f"{VARIABLE} says so"
     try:
-        from walkeeper_fastpath._fastpath import AppendPath
+        import walkeeper_fastpath._fastpath  # noqa: F401
+    except ModuleNotFoundError:
+        return "it was not compiled"
     except ImportError as error:
-        is_absent = isinstance(error, ModuleNotFoundError)
-        return None, "it was not compiled" if is_absent else f"it cannot be loaded: {error}"
-    return AppendPath, ""
+        return f"it cannot be loaded: {error}"
+    return ""
 
 
-_APPEND_PATH, _WHY_OFF = _loaded()
+_WHY_OFF = _why_off()
 
 
 def append_path() -> type[AppendPath] | None:
     """Return the class of a safekeeper's fast path, or None if it is off."""
-    return _APPEND_PATH
+    if not is_on():
+        return None
+    from walkeeper_fastpath._fastpath import AppendPath
+
+    return AppendPath
+
+
+def stream_path() -> type[StreamPath] | None:
+    """Return the class of a proposer's fast path, or None if it is off."""
+    if not is_on():
+        return None
+    from walkeeper_fastpath._fastpath import StreamPath
+
+    return StreamPath
 
 
 def is_on() -> bool:
     """Return True if the daemons of this process use the compiled fast path."""
-    return _APPEND_PATH is not None
+    return not _WHY_OFF
 
 
 def state() -> str:

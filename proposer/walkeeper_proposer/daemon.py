@@ -16,6 +16,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
+from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
@@ -186,6 +187,7 @@ class _Life:
             primary=self.primary,
             around=self,
             announce_s=ANNOUNCE_S if settings.apply_quorum else 0.0,
+            fast=stream_path(),
         )
         self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
 

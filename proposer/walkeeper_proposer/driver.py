@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
-from walkeeper_common.wire.framing import APPEND_FRAME, Message
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
@@ -34,20 +35,60 @@ from walkeeper_proposer.consensus.proposer_events import (
     Send,
     StartStreaming,
     Stop,
+    StreamTaken,
     WalArrived,
 )
-from walkeeper_proposer.consensus.steady import Steady, steady_state
 
 ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
+SETTLE_S = 0.002  # how much later the core may learn of what the fast path did
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
+
+
+class Answering(Protocol):
+    """A safekeeper's connection, as the fast path writes to it."""
+
+    def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
+    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
+        """Return the socket's descriptor, its unsent bytes, and whether it is closing.
+
+        Return None if bytes may not go to the socket as they are."""
+        ...
+
+
+class FastStream(Protocol):
+    """The fast path of one leader's stream (walkeeper_fastpath)."""
+
+    @property
+    def feedback(self) -> Sequence[Feedback]: ...
+    def send(self, begin_lsn: int, wal: memoryview, /) -> bool:
+        """Send WAL to all members. Return False, with no effect, if the core has to do it."""
+        ...
+
+    def take(self, link: int, memory: bytearray, size: int, /) -> int | None:
+        """Take the acks in `memory[:size]`; return the LSN to report, or 0.
+
+        Return None, with no effect, if the core has to see them."""
+        ...
+
+    def settled(
+        self,
+    ) -> tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None:
+        """Return what StreamTaken has, if there is news since the last call."""
+        ...
+
+
+MakeFastStream: TypeAlias = Callable[[ExpectedStream, Sequence[Answering]], FastStream]
 
 
 class Links(Protocol):
     """Connections to the safekeepers; LinkUp, LinkLost and Received come back as events."""
 
     def send(self, link: int, message: Message) -> None: ...
-    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None: ...
+    def answer(self, link: int) -> Answering | None:
+        """Return the link's connection for the fast path, or None if it is down."""
+        ...
+
     def drop(self, link: int, text: str) -> None:
         """Close, and connect again after a pause. LinkLost follows."""
         ...
@@ -91,69 +132,106 @@ class Driver:
         primary: PrimaryPort,
         around: Surroundings,
         announce_s: float = ANNOUNCE_S,
+        fast: MakeFastStream | None = None,
     ) -> None:
-        """Make a driver; with `announce_s` 0, standbys learn of each commit at once."""
+        """Make a driver; with `announce_s` 0, standbys learn of each commit at once.
+
+        Without `fast`, all WAL and all acks take the slow path."""
         self.core, self._announce_s = core, announce_s
+        self._make_fast = fast
         self._links, self._primary, self._around = links, primary, around
         self._events: deque[Event] = deque()
         self._is_running = False
-        self._steady: Steady | None = None  # while no other event comes
+        self._fast: FastStream | None = None  # while no other event comes
+        self._is_settling = False  # the core learns soon of what the fast path has done
 
     def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> int:
         """Report received acks to the primary, without a step in between.
 
         This is the fast path of `post`. Return `size`, or 0, with no effect, if `post` has to
         handle the messages in `memory[:size]`."""
-        steady = self._steady or self._become_steady()
-        if steady is None or self._is_running:
+        fast = None if self._is_running else self._fast or self._begin_fast()
+        if fast is None:
             return 0
-        told_lsn = steady.on_frames(link, memory, size)
+        told_lsn = fast.take(link, memory, size)
         if told_lsn is None:
             return 0
+        self._settle_later()
         if told_lsn:
             self._is_running = True
             try:
-                self._primary.report(told_lsn, steady.feedback)  # commits wait for this
+                self._primary.report(Lsn(told_lsn), fast.feedback)  # commits wait for this
             finally:
                 self._is_running = False
-        if steady.goes_on or self._events:
-            self._run(steady.go_on())
+        if self._events:
+            self._run(())
         return size
 
     def _send_at_once(self, begin_lsn: Lsn, wal: memoryview) -> bool:
         """Send WAL of the primary to all safekeepers, without a step in between.
 
         Return False, with no effect, if the core has to handle it."""
-        steady = self._steady or self._become_steady()
-        frame = None if steady is None else steady.on_wal(begin_lsn, wal)
-        if steady is None or frame is None:
+        fast = self._fast or self._begin_fast()
+        if fast is None:
             return False
         self._is_running = True
         try:
-            self._links.send_all(steady.links, frame, APPEND_FRAME.size + len(wal))
+            is_sent = fast.send(begin_lsn, wal)
         finally:
             self._is_running = False
-        effects = steady.bound_window()
-        if effects or self._events:
-            self._run(effects)
-        return True
+        if is_sent:
+            self._settle_later()
+        if self._events:
+            self._run(())
+        return is_sent
 
-    def _become_steady(self) -> Steady | None:
-        self._steady = steady_state(self.core)
-        return self._steady
+    def _begin_fast(self) -> FastStream | None:
+        expected = expected_stream(self.core) if self._make_fast is not None else None
+        if self._make_fast is None or expected is None:
+            return None
+        answers = [self._links.answer(link) for link in expected.links]
+        connections = [answer for answer in answers if answer is not None]
+        if len(connections) == len(answers):  # else a lost link is about to be posted
+            self._fast = self._make_fast(expected, connections)
+        return self._fast
+
+    def _settle_later(self) -> None:
+        """Let the core learn of the fast path's work within SETTLE_S, or before any other event.
+
+        It learns at once if standbys are to learn of each commit at once."""
+        if self._announce_s == 0.0:
+            self._hear_fast()
+        elif not self._is_settling:
+            self._is_settling = True
+            self._around.after(SETTLE_S, self._settle)
+
+    def _settle(self) -> None:
+        self._is_settling = False
+        self._hear_fast()
+        if not self._is_running:
+            self._run(())
+
+    def _hear_fast(self) -> None:
+        """Queue what the fast path has done, as an event of its own."""
+        news = None if self._fast is None else self._fast.settled()
+        if news is not None:
+            commit_lsn, told_commit_lsn, sent, acks = news
+            self._events.append(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
 
     def _step(self, event: Event) -> Sequence[Effect]:
-        if type(event) is not WalArrived and type(event) is not AnnounceDue:
-            self._steady = None
+        if type(event) is not StreamTaken and type(event) is not AnnounceDue:
+            self._fast = None
         return self.core.step(event)
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
         if self._is_running:  # an effect posted an event: the loop below takes it up
+            self._hear_fast()
             self._events.append(event)
             return
         if type(event) is WalArrived and self._send_at_once(event.begin_lsn, event.wal):
             return
+        self._hear_fast()
         self._events.append(event)
         self._run(())
 

@@ -135,12 +135,9 @@ class SafekeeperLinks:
             self._packed_bytes = sum(map(len, self._packed))
         connection.write(self._packed, self._packed_bytes)
 
-    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
-        """Send a packed message on each of these links, as `send` does."""
-        for link in links:
-            connection = self._links[link].connection
-            if connection is not None:
-                connection.write(frame, size)
+    def answer(self, link: int) -> FramedConnection | None:
+        """Return the link's connection for the fast path, or None if it is down."""
+        return self._links[link].connection
 
     def receiving(self) -> frozenset[int]:
         """Return the links on which more of a message has come since the last call."""

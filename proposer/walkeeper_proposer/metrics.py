@@ -115,6 +115,11 @@ OF_PRIMARY: tuple[Figure[SyncState], ...] = (
     ),
 )
 
+FAST_PATH = gauge(
+    "walkeeper_proposer_fast_path",
+    "1 if the compiled fast path is on; `walkeeper --version` says why not.",
+    LABELS,
+)
 SPOOLED = gauge(
     "walkeeper_proposer_spooled_bytes",
     "Bytes of transactions that are open at the primary of a logical log.",
@@ -156,6 +161,7 @@ METRICS = (
     *(figure.metric for figure in OF_LEADER),
     *(figure.metric for figure in OF_COMMITS),
     *(figure.metric for figure in OF_PRIMARY),
+    FAST_PATH,
     SPOOLED,
     *(figure.metric for figure in OF_MEMBER),
 )

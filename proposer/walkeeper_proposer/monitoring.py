@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.http_endpoints import Endpoints
+from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.metrics import (
+    FAST_PATH,
     OF_COMMITS,
     OF_LEADER,
     OF_MEMBER,
@@ -55,6 +57,7 @@ def endpoints(
             "received_lsn": str(leader.window.end_lsn) if leader else None,
             "sync_state": sync_state.value,
             "spooled_bytes": spooled_bytes(),
+            "fast_path": state(),
             "commits": {"count": sum(commits.times.counts), "sum_s": commits.times.sum_s},
             "safekeepers": [
                 {
@@ -90,6 +93,7 @@ def _of_core(
     core: Proposer, addresses: Sequence[Address], labels: Mapping[str, str]
 ) -> Iterator[Sample]:
     yield from samples(OF_PROPOSER, core, labels)
+    yield Sample(FAST_PATH, float(is_on()), labels)
     if core.leader is not None:
         yield from samples(OF_LEADER, Led(core.leader, _attached(core)), labels)
     for member in core.members:

@@ -15,7 +15,6 @@ from typing import TypeAlias
 import crc32c
 
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.history import Ballot
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.log_removal import DropLog
@@ -126,31 +125,6 @@ FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
 # CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31).
 crc_of: Callable[[Buffer], int] = crc32c.crc32c
-
-# Nearly all frames are WAL of one term or its acks, and what is the same in all of a term is packed
-# once. The fields of an AppendRequest's frame are the length of what follows it, the term's part,
-# begin_lsn, end_lsn, commit_lsn, restart_lsn and the WAL's CRC. The WAL follows.
-APPEND_FRAME = Struct("!I33sQQQQI")
-APPEND_FRAME_BYTES = APPEND_FRAME.size
-APPEND_REST_BYTES = APPEND_FRAME_BYTES - 4
-_APPEND_TERM = Struct("!BIQ16sI")
-
-# An AppendResponse's frame: a head that is the same in all of a term, flush_lsn,
-# durable_commit_lsn, and the feedback's three fields.
-ACK_FRAME = Struct("!33sQQQQQ")
-ACK_BYTES = ACK_FRAME.size
-
-
-def append_term(generation: int, ballot: Ballot, timeline: int) -> bytes:
-    """Pack the part that all appends of a term share, on one timeline."""
-    return _APPEND_TERM.pack(AppendRequest.TAG, generation, *ballot, timeline)
-
-
-def ack_fields(response: AppendResponse) -> tuple[bytes, int, int, int, int, int]:
-    """Unpack the response's frame by ACK_FRAME."""
-    (frame,) = encode(response)
-    head, flush_lsn, commit_lsn, *feedback = ACK_FRAME.unpack(frame)
-    return (head, flush_lsn, commit_lsn, *feedback)
 
 
 def encode(message: Message) -> list[Buffer]:

@@ -34,6 +34,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.admission import LogEnd, successors
 from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
+from walkeeper_proposer.consensus.expected_stream import on_stream_taken
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
@@ -53,6 +54,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Send,
     Settled,
     StartStreaming,
+    StreamTaken,
 )
 from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
@@ -385,13 +387,19 @@ class Leader:
         self.commit_lsn = feeder.commit_lsn = commit_lsn
         return True
 
-    def on_own(self, event: AnnounceDue | NonceWritten) -> list[Effect]:
+    def go_on_behind_taken(self, *, moves: bool) -> list[Effect]:
+        """Return the effects that follow the news of the fast path."""
+        return (self._announce_soon() if moves else []) + self.bound_window()
+
+    def on_own(self, event: AnnounceDue | NonceWritten | StreamTaken) -> list[Effect]:
         """Take what concerns nobody but the leader. Retention goes by nonces from the first one
         on. Where they are refused it goes by what all members have, or WAL would be kept without
         end."""
         match event:
             case AnnounceDue():
                 return self.announce()
+            case StreamTaken():
+                return on_stream_taken(self, event)
             case NonceWritten(None):
                 self.restart_lsn_max = LSN_MAX
             case NonceWritten(Lsn() as end_lsn):

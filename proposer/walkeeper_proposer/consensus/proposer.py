@@ -69,6 +69,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Send,
     Settled,
     Stop,
+    StreamTaken,
     Tick,
     WalArrived,
 )
@@ -83,8 +84,7 @@ class Proposer:
         self.members = [Member(link) for link in range(campaign.links)]
         self.phase = Phase.GREETING
         self.configuration: Configuration | None = None
-        self.ballot = NO_BALLOT
-        self.seen_ballot = NO_BALLOT
+        self.ballot = self.seen_ballot = NO_BALLOT
         self.leader: Leader | None = None
         self.primary: PrimaryIdentity | None = None
         self.check: Examination | None = None
@@ -116,7 +116,7 @@ class Proposer:
                 return self._checking(lambda c: c.on_primary_read(begin_lsn, wal))
             case PrimaryReadFailed(text, removed):
                 return self._checking(lambda c: c.on_primary_read_failed(text, removed=removed))
-            case AnnounceDue() | NonceWritten():
+            case AnnounceDue() | NonceWritten() | StreamTaken():
                 return self.leader.on_own(event) if self.leader is not None else []
             case BackedOff():
                 return self.become_greeting() if self.phase is Phase.BACKING_OFF else []

@@ -7,6 +7,7 @@ before it wants a stream (docs/steps.md#check-of-the-primary).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -110,6 +111,19 @@ class BackedOff:
     """The pause that BackOff asked for is over."""
 
 
+@value
+class StreamTaken:
+    """The fast path sent WAL to all members, and reported the acks of some to the primary.
+
+    `sent`: each chunk with its CRC. `told_commit_lsn`: the commit_lsn in the last append.
+    `acks`: link, flush_lsn and durable commit_lsn of the members that acknowledged."""
+
+    commit_lsn: int
+    told_commit_lsn: Lsn
+    sent: Sequence[tuple[memoryview, int]]
+    acks: Sequence[tuple[int, int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class AnnounceDue:
     """The moment that AnnounceSoon asked for has come."""
@@ -137,6 +151,7 @@ Event: TypeAlias = (
     | NonceWritten
     | BackedOff
     | AnnounceDue
+    | StreamTaken
     | Tick
 )
 

@@ -44,10 +44,6 @@ class WalWindow:
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
         return int(self.end_lsn) - self.begin_lsn + overhead >= self.bytes_max
 
-    def is_trimmed(self, commit_lsn: Lsn) -> bool:
-        """Return True if `trim` would forget no chunk, even if all of them have been sent."""
-        return not self._chunks or self._chunks[0].end_lsn > commit_lsn
-
     def append(self, begin_lsn: Lsn, wal: memoryview, crc: int | None = None) -> Lsn:
         """Append contiguous WAL of the primary; return the window's new end."""
         assert begin_lsn == self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"

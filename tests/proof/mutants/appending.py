@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants.electing import STARTS_AT_C
-from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, Edit, Mutant
+from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
@@ -109,58 +109,6 @@ APPENDING = (
             ),
         ),
         turns_red=f"{SCENARIO}[ack_of_a_lost_connection_does_not_count]",
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-ack-of-another-term",
-        "R10",
-        "the short way of an ack is for acks of this term only",
-        (
-            Edit(
-                "Steady.on_frames",
-                "head != self._ack_head or flush < flush_lsn",
-                "flush < flush_lsn",
-            ),
-        ),
-        turns_red="tests/proposer/test_steady_leader.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-ack-beyond-what-was-sent",
-        "R10",
-        "an ack of more than was sent does not count on the short way either",
-        (Edit("Steady.on_frames", "flush_lsn > member.next_lsn", "False"),),
-        turns_red="tests/proposer/test_steady_leader.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-acks-outlive-an-event",
-        "R10",
-        "what the short way of an ack knows is void with the next event, a lost link for one",
-        (Edit("Driver._step", "self._steady = None", "pass"),),
-        turns_red="tests/proposer/test_steady_leader.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(SIM, BUSY),
-        why_named=SEARCHED,
-    ),
-    Mutant(
-        "steady-append-over-a-fork",
-        "R8",
-        "no append of the short way crosses the fork of two timelines",
-        (
-            Edit(
-                "walkeeper_proposer.consensus.steady.Steady.__init__",
-                "is_alike and end_lsn >= timelines.last_start_lsn",
-                "is_alike",
-            ),
-        ),
-        turns_red="tests/proposer/test_steady_leader.py"
-        "::test_no_append_crosses_a_fork_that_lies_ahead",
-        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(

@@ -10,6 +10,7 @@ from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
+from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.logical import LOGICAL
 from tests.proof.mutants.own_wal import OWN_WAL
@@ -26,6 +27,7 @@ MUTANTS = (
     *ELECTING,
     *APPENDING,
     *FAST_APPENDS,
+    *FAST_STREAM,
     *READING,
     *FAILING,
     *QUORUMS,

@@ -77,6 +77,7 @@ class Options:
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
     bunch_ms: int  # how much later the core learns of them
+    has_fast_stream: bool  # the proposers have the compiled fast path
     replaces: bool = False  # see AskedOptions
     cancels: bool = False  # see AskedOptions
     is_busy: bool = False  # see AskedOptions
@@ -138,6 +139,7 @@ class Options:
             starts_inside_record=random.random() < 0.5,
             safety_s=random.choice((30, 60)) + (20 if plots else 0),
             quick_disks=_aside(random).choice((0.0, 0.0, 0.0, 0.8)),
+            has_fast_stream=Random(_aside(random).random() + 2).random() < 0.5,
             bunch_ms=Random(_aside(random).random() + 1).choice((0, 0, 5, 50)),
             terms_max=Random(_aside(random).random()).choice((1, 1, 3, 1000)),
         )

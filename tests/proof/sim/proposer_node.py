@@ -11,13 +11,14 @@ from tests.proof.sim.network import Connection, Network, Way
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.primary import RETENTION_SLOT, Primary
 from tests.proof.sim.safekeeper_node import SafekeeperNode
-from tests.support.frames import message_in
+from tests.support.frames import Answers, message_in
 from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.postgres.nonce_message import lacks_nonce
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_common.wire.messages import Feedback
+from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
@@ -100,7 +101,8 @@ class ProposerNode:
             **self.campaign_options(),
         )
         self.core = Proposer(campaign)
-        self.driver = Driver(self.core, links=self, primary=self, around=self)
+        fast = stream_path() if self.world.options.has_fast_stream else None
+        self.driver = Driver(self.core, links=self, primary=self, around=self, fast=fast)
         flags = f"take_over={take_over} resume={resumes}"
         self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
         for link in range(len(safekeepers)):
@@ -193,9 +195,10 @@ class ProposerNode:
         if link in self._connections:
             self._connections[link].client.send(message)
 
-    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
-        for link in links:
-            self.send(link, message_in(frame, size))
+    def answer(self, link: int) -> Answers | None:
+        if link not in self._connections:
+            return None
+        return Answers(lambda frame, size: self.send(link, message_in(frame, size)))
 
     def drop(self, link: int, text: str) -> None:
         self.world.say(self.name, f"drop sk{link + 1}: {text}")

@@ -1,0 +1,115 @@
+"""R8 to R12 on the fast path of a proposer: WAL to all members, acks to a commit."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, Edit, FastEdit, Mutant
+
+STREAM = "tests/proposer/test_fast_stream.py"
+BYTES = f"{STREAM}::test_what_is_known_by_its_bytes_is_what_they_say"
+QUORUM = f"{STREAM}::test_the_quorum_is_the_one_of_the_rules"
+TEMPLATE = "walkeeper_proposer.consensus.expected_stream"
+
+FAST_STREAM = (
+    Mutant(
+        "fast-ack-of-another-term",
+        "R10",
+        "the fast path of an ack is for acks of this term only",
+        (FastEdit("if memcmp(frame + at, self.acks[i], ACK_TERM_BYTES) != 0:", "if False:"),),
+        turns_red=BYTES,
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-ack-beyond-what-was-sent",
+        "R10",
+        "an ack of more than was sent does not count on the fast path either",
+        (FastEdit("if flush_lsn > self.end_lsn:", "if False:"),),
+        turns_red=f"{STREAM}::test_an_ack_of_more_than_was_sent_does_not_count",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-acks-outlive-an-event",
+        "R10",
+        "the template of the acks is void with the next event, a lost link for one",
+        (Edit("walkeeper_proposer.driver.Driver._step", "self._fast = None", "pass"),),
+        turns_red=f"{STREAM}::test_the_core_learns_of_it_before_the_next_event",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-append-over-a-fork",
+        "R8",
+        "no append of the fast path crosses the fork of two timelines",
+        (
+            Edit(
+                f"{TEMPLATE}._is_steady",
+                "end_lsn >= leader.feeder.timelines.last_start_lsn",
+                "True",
+            ),
+        ),
+        turns_red=f"{STREAM}::test_no_append_crosses_a_fork_that_lies_ahead",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-commit-of-too-few",
+        "R10",
+        "the fast path commits what an ack quorum has, as the rule says",
+        (
+            FastEdit(
+                "ascending[self.set_sizes[k] - self.ack_quorums[k]]",
+                "ascending[self.set_sizes[k] - 1]",
+            ),
+        ),
+        turns_red=f"{QUORUM}[0]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-sets-count-alike",
+        "M1",
+        "with joint members each set commits by its own ack quorum on the fast path too",
+        (
+            FastEdit(
+                "ascending[self.set_sizes[k] - self.ack_quorums[k]]",
+                "ascending[self.set_sizes[k] - self.ack_quorums[0]]",
+            ),
+        ),
+        turns_red=f"{STREAM}::test_each_set_has_its_own_quorum",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-commit-below-the-terms-start",
+        "R10",
+        "an ack below the term's start counts with 0 on the fast path too",
+        (FastEdit("if lsn < self.start_lsn:", "if False:"),),
+        turns_red=f"{QUORUM}[0]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-report-of-what-was-received",
+        "R12",
+        "the fast path reports commit_lsn, not what was received",
+        (
+            FastEdit(
+                "flush_lsn = min(self.commit_lsn, self.end_lsn)",
+                "flush_lsn = self.end_lsn",
+            ),
+        ),
+        turns_red=f"{QUORUM}[0]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-to-a-lagging-member",
+        "R8",
+        "the fast path sends WAL only if all that stream have been sent the WAL before it",
+        (Edit(f"{TEMPLATE}._keeps_up", "member.next_lsn == end_lsn", "True"),),
+        turns_red=f"{STREAM}::test_a_lagging_member_has_no_template",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+)
