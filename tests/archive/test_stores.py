@@ -183,8 +183,11 @@ class Killed(BaseException):
 def test_a_killed_put_leaves_the_whole_or_nothing_and_the_next_makes_it_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every system call that changes something. A power cut takes each name whose folder was
-    not synced behind it; the second one must not trust what it sees."""
+    """The put dies at every system call that changes the disk.
+
+    A power cut takes each name whose folder was not synced after it. So the second put must not
+    trust a name that it sees.
+    """
     left, lasting = 0, set[str]()
 
     def counted(call: Any) -> Any:

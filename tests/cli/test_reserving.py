@@ -73,7 +73,7 @@ def test_each_owner_gets_a_number_of_its_own_again_and_again(members: Members) -
 def test_no_two_owners_have_one_number_with_any_members_down(
     monkeypatch: pytest.MonkeyPatch, count: int, ack_quorum: int
 ) -> None:
-    """Every pair of sets of members that answer, the first owner's and the second's."""
+    """All pairs of sets of members that answer: the first owner's and the second's."""
     sets = [
         set(down)
         for size in range(count + 1)

@@ -233,7 +233,7 @@ def test_a_signal_ends_it_as_that_signal(
 def test_a_standby_asks_for_ever_and_another_server_for_its_wait(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """And a broken installation is tried again by a standby: an upgrade may be under way."""
+    """A standby also tries a broken installation again: an upgrade may be under way."""
     arguments = ("restore", "--safekeepers", NOBODY, "--wait", "200ms", SEGMENT, "x")
     done = restore(installation, tmp_path, *arguments)
     assert done.returncode == 126 and "gave up after 0.2 s" in done.stderr

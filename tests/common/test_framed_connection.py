@@ -98,7 +98,7 @@ def test_a_slow_reader_gets_every_byte_in_order(runner: Runner) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_messages_arrive_once_and_in_order_for_every_taker(seed: int) -> None:
-    """However they are cut; a small message behind frames that were taken waits for nothing."""
+    """They may be cut anywhere. A small message after frames that were taken goes out at once."""
     random = Random(seed)
     sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000)
     sent: list[Message] = [

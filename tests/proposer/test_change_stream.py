@@ -280,7 +280,7 @@ def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
 
 
 def test_a_new_slot_begins_where_the_log_ends_also_if_it_is_reported_again() -> None:
-    """Its safekeeper may be behind, and says it again until it has seen it in the log."""
+    """Its safekeeper may lag, and reports the slot until it has seen it in the log."""
     stage = Stage(end_lsn=0x140)
     news = (SlotNews("a", Lsn(0x100), is_new=True),)
     stage.stream.on_consumer_slots(news)

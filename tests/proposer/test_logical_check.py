@@ -241,7 +241,7 @@ def test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs(
 def test_the_last_bytes_of_a_transaction_that_began_a_segment_before_are_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Wherever the segment starts in it: its frames, its Commit, its last byte."""
+    """The segment may start anywhere in it: in its frames, its Commit, its last byte."""
     monkeypatch.setattr(entry_writer, "FRAME_BYTES_MAX", 100)
     configuration = replace(CONFIGURATION, segment_bytes=SMALL, creation_lsn=Lsn(SMALL))
     primary = replace(PRIMARY, confirmed_lsn=Lsn(0x108))

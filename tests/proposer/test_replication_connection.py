@@ -234,7 +234,7 @@ def test_a_name_is_looked_up_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_caller_that_waits_learns_at_once_that_the_connection_was_closed() -> None:
-    """And takes nothing from the one that is opened next, whose descriptor has the same number."""
+    """It takes no byte from the next connection, whose descriptor has the same number."""
 
     async def body() -> None:
         async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):

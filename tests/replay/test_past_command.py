@@ -289,7 +289,7 @@ def test_a_column_called_coverage_is_the_tables(shop: Shop, tmp_path: Path, caps
 
 
 def test_output_files_are_utf8_in_every_locale(shop: Shop, tmp_path: Path) -> None:
-    """And SQL says that it is: psql would take it for the locale's encoding."""
+    """SQL names its encoding, since psql would take it for the locale's."""
     shop.run("CREATE TABLE words (w text)", "INSERT INTO words VALUES ('Größe: 5 €')")
     locale = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     command = [sys.executable, "-m", "walkeeper_cli", "history", "table-at", "words"]

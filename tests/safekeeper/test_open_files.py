@@ -84,7 +84,7 @@ def test_all_logs_of_a_process_share_one_bound(tmp_path: Path) -> None:
 
 
 def test_a_file_in_frequent_use_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy log's tail, beside a reader who goes through all of its segments."""
+    """A busy log's tail stays, beside a reader that goes through all of its segments."""
     files, opened, open_file = OpenFiles(4), list[str](), os.open
     busy, other = disks_on(tmp_path, files, 2)
     busy.allocate("tail", PIECE)

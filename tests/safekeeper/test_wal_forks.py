@@ -85,7 +85,7 @@ def test_each_timeline_has_files_of_its_own(disk: Disk, seed: int) -> None:  # n
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_cut_takes_the_files_after_it(disk: Disk, seed: int) -> None:  # noqa: F811
-    """And another branch may use the same numbers for other bytes from other forks on."""
+    """Another branch may then use the same numbers for other bytes from other forks on."""
     wal, timelines = forked_wal(seed)
     random = Random(seed)
     store = filled(disk, wal, timelines, seed)

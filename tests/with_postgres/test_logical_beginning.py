@@ -52,7 +52,7 @@ def create(port: int, number: int) -> Lsn:
 def test_a_new_slot_begins_after_every_acknowledged_commit(
     cluster: LogicalCluster, primary: PostgresServer
 ) -> None:
-    """Asked of each safekeeper at once after a commit, and of one that was away for most."""
+    """Each safekeeper gets the request right after a commit, and so does one that missed most."""
     primary.sql("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, v text)")
     slots: dict[int, tuple[int, Lsn]] = {}
     for number in range(1, 7):

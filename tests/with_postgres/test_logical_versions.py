@@ -261,7 +261,7 @@ def test_consumers_get_no_change_that_no_quorum_of_the_wal_has(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,
 ) -> None:
-    """With what attach advises; without it a consumer sees what a restored primary may lack."""
+    """Attach's advice is taken: else a consumer sees rows that a restored primary may lack."""
     physical = Cluster(primary)
     try:
         physical.start_safekeepers()

@@ -147,7 +147,7 @@ def test_rows_that_queries_of_a_standby_look_at_are_not_vacuumed(
 
 
 def test_a_commit_with_remote_apply_returns_soon(strict: Cluster) -> None:
-    """Not by a poll: a hundred commits, one after the other."""
+    """No poll is in between: a hundred commits run one after the other."""
     with standby(strict, 1), strict.primary.connect() as writer:
         writer.execute("SET synchronous_commit = remote_apply")
         began_s = time.monotonic()
