@@ -237,7 +237,9 @@ class UnderSystemd:
         inside = self._machine.copied(self._new)
         booted.run("dpkg", "--force-confdef", "--force-confold", "-i", *inside)
         for unit in self.UNITS:
-            assert booted.main_pid(unit) not in ("0", before[unit]), f"{unit} was not restarted"
+            now = booted.main_pid(unit)
+            said = booted.run("systemctl", "status", "--no-pager", "--full", unit, check=False)
+            assert now not in ("0", before[unit]), f"{unit} was not restarted: {said}"
             lines = booted.status_of(unit).splitlines()
             found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             assert found["Seccomp"] == "2" and found["NoNewPrivs"] == "1", unit

@@ -151,8 +151,9 @@ def test_the_directory_of_the_unit_is_that_of_the_other_files() -> None:
 
 
 def test_both_daemons_restart_with_an_upgrade_and_stop_with_a_removal() -> None:
-    """With --no-start debhelper does neither: an upgraded proposer ran on as the old version."""
+    """With --no-start alone debhelper stopped a proposer at an upgrade, and started it never."""
     rules = (DEBIAN / "rules").read_text()
+    assert "dh_installsystemd --no-enable --no-start --no-stop-on-upgrade\n" in rules
     for unit in ("walkeeper-safekeeper@*.service", "walkeeper-proposer.service"):
         assert f"'s,@UNITS@,{unit},' debian/daemon.$$script" in rules
     for script, verb in (("postinst", "try-restart"), ("prerm", "stop")):
