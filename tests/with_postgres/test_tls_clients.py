@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,14 +26,15 @@ from tests.support.postgres_server import (
 )
 from tests.support.receivers import segments_in
 from tests.support.standbys import wait_replayed
-from tests.support.tls_cluster import TlsCluster
+from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.tls_files import TlsFiles
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.identity import Role
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import Lsn, parse_segment_name
 from walkeeper_pager.page_requests import fetch_page
+from walkeeper_restore.safekeeper import Safekeeper, fetch
 
 pytestmark = pytest.mark.postgres
 
@@ -183,6 +186,30 @@ def test_restore_fetches_segments_and_histories(
     assert absent.returncode == 1 and not (tmp_path / "history").exists(), absent
     refused = walkeeper("restore", *where, kept[0], str(tmp_path / "no"))
     assert refused.returncode > 1 and "with a certificate only" in refused.stderr, refused
+
+
+def test_a_prefetcher_goes_on_with_the_connection_of_its_parent(
+    cluster: TlsCluster, files: TlsFiles, tmp_path: Path
+) -> None:
+    """`restore` forks: the parent leaves, and its child reads on over the same TLS session."""
+    rows = "SELECT i, repeat('x', 500) FROM generate_series(1, 5000) i"
+    cluster.primary.sql(f"CREATE TABLE fetched AS {rows}")
+    cluster.wait_all_equal()
+    name = min(path.name for path in cluster.wal_dir(1).iterdir() if len(path.name) == 24)
+    size, path = 1 << 20, str(tmp_path / "segment")
+    begin = Lsn(parse_segment_name(name, size)[1])
+    with speaking_as(files.path(Role.RESTORE, "standby1")):
+        source = Safekeeper(("127.0.0.1", cluster.ports[0]), LIMIT_S)
+        source.greet("main")
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                fetch(source, begin, Lsn(begin + size), path, size)
+                os._exit(0)
+            os._exit(1)
+        source.close()
+        assert os.waitpid(child, 0)[1] == 0
+    assert Path(path).read_bytes() == (cluster.wal_dir(1) / name).read_bytes()
 
 
 def test_history_reads_a_live_log(cluster: TlsCluster, files: TlsFiles) -> None:
