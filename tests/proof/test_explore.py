@@ -15,7 +15,7 @@ from tests.proof.explore.search import explore
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
 from tests.proof.explore.world import NOBODY, Draft, State, World
 from tests.proof.sim.oracle import Violation
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import MemberSet
 
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
@@ -94,7 +94,7 @@ def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
     assert explore(world).violation is None
-    monkeypatch.setattr(Configuration, "commits", Configuration.elects)
+    monkeypatch.setattr(MemberSet, "commits", MemberSet.elects)
     result = explore(world)
     assert result.violation is not None and result.violation.startswith("Successor: ")
     assert [action[0] for action in result.story].count("command") > 5
