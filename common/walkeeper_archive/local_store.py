@@ -3,8 +3,10 @@
 A new object is written under a temporary name, fsynced, and linked to its own name. The link fails
 if the name is taken, so that an object is never replaced. Then its directory is fsynced. So a power
 cut leaves the whole object, or none and at most a temporary file, which the next listing passes
-over. Modes are 0700 and 0600, as pg_wal's are. The directory of the archive itself must be there.
-Otherwise an archive on a disk that is not mounted would fill the disk below the mount point.
+over. Modes are 0700 and 0600, as pg_wal's are. If the archive's directory has the setgid bit, they
+are 2750 and 0640. PostgreSQL's user may then read, as a member of its group. The directory of the
+archive itself must be there. Otherwise an archive on a disk that is not mounted would fill the disk
+below the mount point.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +25,8 @@ from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.shell.sync_path import sync_path
 
 HALF_MADE = ".tmp"
+FOLDER, FILE = 0o700, 0o600
+SHARED_FOLDER, SHARED_FILE = 0o2750, 0o640
 
 
 class LocalStore:
@@ -46,7 +51,7 @@ class LocalStore:
             unique = f"{os.getpid()}.{threading.get_ident()}.{next(self._numbers)}"
             half_made = f"{full}.{unique}{HALF_MADE}"
             try:
-                _write_synced(half_made, data)
+                _write_synced(half_made, data, SHARED_FILE if self._is_shared() else FILE)
                 os.link(half_made, full)
                 is_new = True
             except FileExistsError:
@@ -122,13 +127,19 @@ class LocalStore:
         if not os.path.isdir(self._root):
             raise FileNotFoundError(errno.ENOENT, "the archive's directory is not there")
 
+    def _is_shared(self) -> bool:
+        """Return True if the group of the archive's directory may read all that is put."""
+        return bool(os.stat(self._root).st_mode & stat.S_ISGID)
+
     def _make_folders(self, folder: str) -> None:
         self._check_root()
         made = self._root
         for part in folder.split("/"):
             made = os.path.join(made, part)
             try:
-                os.mkdir(made, 0o700)
+                os.mkdir(made, FOLDER)
+                if self._is_shared():
+                    os.chmod(made, SHARED_FOLDER)  # the umask has cut it
             except FileExistsError:
                 if made in self._lasting:
                     continue  # else its maker may have been killed before it could sync
@@ -148,9 +159,11 @@ class LocalStore:
             raise ArchiveUnavailable(f"{doing} {where}: {error.strerror or error}") from error
 
 
-def _write_synced(path: str, data: bytes | memoryview) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _write_synced(path: str, data: bytes | memoryview, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
     try:
+        if mode != FILE:
+            os.fchmod(descriptor, mode)
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]

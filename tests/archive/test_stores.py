@@ -176,6 +176,18 @@ def test_files_can_be_read_by_their_owner_alone(tmp_path: Path) -> None:
     assert os.stat(tmp_path / "a/b").st_mode & 0o777 == 0o600
 
 
+def test_a_setgid_directory_is_readable_by_its_group_whatever_the_umask(tmp_path: Path) -> None:
+    """The safekeepers' user writes it, and PostgreSQL's user restores from it."""
+    os.chmod(tmp_path, 0o2750)
+    before = os.umask(0o077)
+    try:
+        LocalStore(str(tmp_path)).put_new("a/b/c", b"x")
+    finally:
+        os.umask(before)
+    modes = [os.stat(tmp_path / path).st_mode & 0o7777 for path in ("a", "a/b", "a/b/c")]
+    assert modes == [0o2750, 0o2750, 0o640]
+
+
 class Killed(BaseException):
     """The process is gone, in the middle of a put."""
 

@@ -1,4 +1,4 @@
-"""`walkeeper archive`: list, verify and prune an archive. (`restore` fetches from it.)"""
+"""`walkeeper archive`: list, verify, repair and prune an archive. (`restore` fetches from it.)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import HostPorts, config_option, option, tls_option
+from walkeeper_cli.options import HostPorts, config_option, option, safekeepers_option, tls_option
 from walkeeper_common.addresses import Address
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -104,6 +104,40 @@ def verify(
     if problems:
         click.echo(f"walkeeper: error: {problems} problems in {url}", err=True)
     return 1 if problems else 0
+
+
+@command.command("repair", short_help="Put back what the safekeepers still have.")
+@_which
+@safekeepers_option
+@option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
+        help="The number of files to read at once.")  # fmt: skip
+@option("--dry-run", "-n", is_flag=True, help="Print the files to repair; change nothing.")
+@config_option
+def repair(
+    url: str,
+    cluster: str | None,
+    system_id: int | None,
+    safekeepers: tuple[Address, ...],
+    jobs: int,
+    dry_run: bool,
+) -> int:
+    """Find damaged and missing segments and histories, and put them back from the safekeepers.
+
+    It reads the whole archive, as verify does. A file comes from the safekeepers as committed WAL.
+    If its receipt can be read, the bytes must be the receipt's. A damaged object goes only when its
+    replacement is in memory. Exit with 1 if anything is left.
+
+    \b
+    Example:
+      walkeeper archive repair file:///srv/wal --safekeepers h1:5454,h2:5454,h3:5454
+    """
+    from walkeeper_admin.archive_repair import repair_all
+    from walkeeper_cli.archive.archive_selection import only
+
+    archive = only(url, cluster, system_id)
+    repaired, left = repair_all(archive, safekeepers, click.echo, jobs=jobs, dry_run=dry_run)
+    click.echo(f"{repaired} files were repaired, {left} are left", err=True)
+    return 1 if left else 0
 
 
 @command.command("prune", short_help="Delete WAL that no base backup needs.")

@@ -15,7 +15,7 @@ import asyncpg
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected
 
-ASK_S, ASK_AGAIN_S = 10.0, 3.0
+ASK_S, ASK_AGAIN_S = 10.0, 1.0  # an `attach` is known a second later
 WAITING_S = 5
 ABSENT = "absent"
 WAITED_FOR = ("sync", "quorum")

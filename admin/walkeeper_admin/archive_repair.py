@@ -1,0 +1,151 @@
+"""`walkeeper archive repair`: puts back what an archive has lost and the safekeepers still have.
+
+    flawed(archive) -> files      damaged, half there, or missing between others
+    repair(archive, file, fetch)  fetches the file again, and puts it in the place of the flawed one
+
+The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A receipt that can be
+read has the last word: other bytes than its own are refused. An object goes only when its
+replacement is in memory. Blocking.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from walkeeper_archive.archive import Archive
+from walkeeper_archive.archive_contents import Contents
+from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.layout import Kind, WalFile, file_named
+from walkeeper_archive.receipt import sha256_of
+from walkeeper_archive.verification import survey, verify
+from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.lsn import Lsn, segment_name
+
+RESTORE_S = 60.0
+Fetch = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A file to put back, and the reason."""
+
+    file: WalFile
+    text: str
+
+
+def flawed(archive: Archive, *, jobs: int = 4, read_all: bool = True) -> list[Flaw]:
+    """Return the segments and histories that are damaged, half there, or missing between others."""
+    contents = survey(archive)
+    found = {
+        problem.file: problem.text
+        for problem in verify(archive, contents, jobs=jobs, read_all=read_all)
+        if problem.file is not None
+    }
+    for one in contents.without_receipt:
+        found.setdefault(one.file, f"{archive.shown(one.path)} has no receipt")
+    for file in _missing(contents):
+        found.setdefault(file, f"{file.name} is missing")
+    wanted = (Kind.SEGMENT, Kind.HISTORY)
+    return [Flaw(file, text) for file, text in sorted(found.items()) if file.kind in wanted]
+
+
+def _missing(contents: Contents) -> list[WalFile]:
+    """Return the segments between the first and the last of each timeline that are not there."""
+    missing = []
+    for timeline, part in contents.timelines.items():
+        if not part.segments:
+            continue
+        size = contents.segment_bytes
+        for number in range(min(part.segments) // size, max(part.segments) // size):
+            begin_lsn = Lsn(number * size)
+            if begin_lsn not in part.segments:
+                file = file_named(segment_name(timeline, begin_lsn, size))
+                assert file is not None, f"{timeline=} {begin_lsn=}"
+                missing.append(file)
+    return missing
+
+
+def repair(archive: Archive, flaw: Flaw, fetch: Fetch) -> None:
+    """Put the file back. Raise Refused, with the archive unchanged, if no safekeeper has it."""
+    file = flaw.file
+    wal = fetch(file.name)
+    try:
+        receipt = archive.receipt(file)
+    except ArchiveDamaged:
+        receipt = None
+    if receipt is not None and receipt.wal_sha256 != sha256_of(wal):
+        raise Refused(
+            f"{file.name}: the safekeepers' WAL is not what the receipt says; the archive and the "
+            "log have parted, and the archive is unchanged"
+        )
+    objects = [each for each in archive.objects(file.timeline) if each.file == file]
+    for each in sorted(objects, key=lambda one: not one.is_receipt):  # a receipt first
+        archive.delete(each)
+    archive.put(file, wal)
+
+
+def fetching(
+    safekeepers: Sequence[Address], cluster: str, segment_bytes: int, timeline: int
+) -> Fetch:
+    """Return a function that fetches a file by `walkeeper restore`, and raises Refused."""
+    joined = ",".join(map(shown_address, safekeepers))
+    words = ["restore", "--safekeepers", joined, "--cluster", cluster, "--no-partial"]
+
+    def fetch(name: str) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="walkeeper_repair_") as scratch:
+            os.mkdir(os.path.join(scratch, "pg_wal"))
+            first = segment_name(timeline, Lsn(segment_bytes), segment_bytes)
+            with open(os.path.join(scratch, "pg_wal", first), "wb") as empty:
+                empty.truncate(segment_bytes)
+            options = ["--prefetch", "0", "--wait", f"{RESTORE_S:g}s", name, "pg_wal/fetched"]
+            done = subprocess.run(
+                [sys.executable, "-m", "walkeeper_cli", *words, *options],
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                said = re.sub(r"\s+", " ", done.stderr).strip()[-300:]
+                raise Refused(f"{name}: no safekeeper gives it (restore: {said or 'not there'})")
+            with open(os.path.join(scratch, "pg_wal", "fetched"), "rb") as file:
+                return file.read()
+
+    return fetch
+
+
+def repair_all(
+    archive: Archive,
+    safekeepers: Sequence[Address],
+    say: Callable[[str], None],
+    *,
+    jobs: int,
+    dry_run: bool,
+) -> tuple[int, int]:
+    """Repair every flaw; return how many were repaired, and how many were not."""
+    segment_bytes = survey(archive).segment_bytes
+    repaired = left = 0
+    for flaw in flawed(archive, jobs=jobs):
+        if dry_run:
+            say(f"would repair {flaw.file.name}: {flaw.text}")
+            left += 1
+            continue
+        try:
+            timeline = flaw.file.timeline
+            fetch = fetching(safekeepers, archive.cluster, segment_bytes, timeline)
+            repair(archive, flaw, fetch)
+        except WalkeeperError as error:
+            say(f"not repaired: {error}")
+            left += 1
+        else:
+            say(f"repaired {flaw.file.name}: {flaw.text}")
+            repaired += 1
+    return repaired, left
