@@ -53,19 +53,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "fsync_s": log.times.fsync.mean_s,
         "proposer": _proposer(log),
         "primary": _primary(log),
-        "cluster": {
-            "name": log.cluster,
-            "log_uuid": configuration.log_uuid.hex(),
-            "system_id": str(configuration.system_id),
-            "generation": configuration.generation,
-            "segment_bytes": configuration.segment_bytes,
-            "members": list(configuration.members),
-            "leaving": configuration.leaving or None,
-            "joining": configuration.joining or None,
-            "ack_quorum": configuration.ack_quorum,
-            "target": _target(configuration),
-            "server_version": configuration.server_version,
-        },
+        "cluster": _cluster(log.cluster, configuration),
         "standbys": _standbys(log),
         "slots": [
             {
@@ -76,6 +64,22 @@ def log_status(log: HostedLog) -> dict[str, object]:
             }
             for slot in log.slots.slots
         ],
+    }
+
+
+def _cluster(name: str, configuration: Configuration) -> dict[str, object]:
+    return {
+        "name": name,
+        "log_uuid": configuration.log_uuid.hex(),
+        "system_id": str(configuration.system_id),
+        "generation": configuration.generation,
+        "segment_bytes": configuration.segment_bytes,
+        "members": list(configuration.members),
+        "leaving": configuration.leaving or None,
+        "joining": configuration.joining or None,
+        "ack_quorum": configuration.ack_quorum,
+        "target": _target(configuration),
+        "server_version": configuration.server_version,
     }
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.packages.machine import Machine
@@ -120,7 +121,7 @@ def _cgroup() -> Iterator[Path]:
         wait_until(lambda: not (group / "cgroup.procs").read_text(), BOOT_S)
         inner = sorted((p for p in group.rglob("*") if p.is_dir()), key=lambda p: -len(p.parts))
         for folder in (*inner, group):
-            wait_until(lambda folder=folder: _removed(folder), BOOT_S)
+            wait_until(partial(_removed, folder), BOOT_S)
 
 
 def _removed(folder: Path) -> bool:

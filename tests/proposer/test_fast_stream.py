@@ -122,7 +122,7 @@ class Leading:
 
 
 def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendResponse]:
-    """Mostly more durable WAL; now and then news, an old term's, or more than was sent."""
+    """Draw acks, mostly of more durable WAL. Some have news, are of an old term, or say too much."""
     member = leading.core.members[link]
     acks, flush_lsn = list[AppendResponse](), member.flush_lsn
     for _ in range(random.choice((1, 1, 1, 3))):
@@ -196,8 +196,9 @@ def posted_by(leading: Leading, act: Callable[[], object]) -> bool:
 
 
 def said(leading: Leading) -> tuple[object, ...]:
-    """Acks that are received at once are reported at once, and what they make room for is sent at
-    once: the last report, the WAL that each link was sent, and all the rest."""
+    """Return the last report, the WAL that each link was sent, and all the rest.
+
+    Acks that arrive together are reported together, and WAL that they make room for follows."""
     reports, rest = list[object](), list[object]()
     wal: dict[int, list[Lsn]] = {}
     for one in leading.around.said:
@@ -381,7 +382,7 @@ def test_each_set_has_its_own_quorum() -> None:
     """Three of three, then two of three: two acks commit nothing."""
     leading = Leading()
     append = AppendRequest(OLD.generation, B, 1, Lsn(2000), Lsn(2000), Lsn(0), Lsn(0), 0, b"")
-    ack = bytes(frames_of(leading.ack(0, Lsn(500), Feedback(Lsn(0), 0, 0))))  # of an older term
+    ack = bytes(frames_of(leading.ack(0, Lsn(500), Feedback(Lsn(0), 0, 0))))  # an older term's
     for sets, commits in (
         (((2, (0, 1, 2)), (3, (0, 1, 2))), (False, False, True)),
         (((3, (0, 1, 2)), (2, (0, 1, 2))), (False, False, True)),

@@ -47,7 +47,7 @@ class ExpectedStream:
 
     `append`: the frame of an append without WAL at the stream's end.
     `acks`: the frame of each member's last ack, in the order of `links`.
-    `sets`: the ack quorum of each set, and its members: indexes in `links`, and -1 counts zero.
+    `sets`: the ack quorum of each set, and its members as indexes in `links`. -1 counts zero.
     """
 
     append: bytes
