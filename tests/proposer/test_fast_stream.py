@@ -122,7 +122,7 @@ class Leading:
 
 
 def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendResponse]:
-    """Draw acks, mostly of more durable WAL. Some have news, are of an old term, or say too much."""
+    """Draw acks, mostly of more durable WAL. Some have news, an old term, or say too much."""
     member = leading.core.members[link]
     acks, flush_lsn = list[AppendResponse](), member.flush_lsn
     for _ in range(random.choice((1, 1, 1, 3))):
