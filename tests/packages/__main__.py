@@ -1,13 +1,14 @@
 """Install, upgrade, remove and purge the Debian packages in trees of Debian 12 and 13.
 
     python -m tests.packages --new dist/deb --before build/deb/before --trees build/deb
-    python -m tests.packages … --only administrator       or rolling
+    python -m tests.packages … --only administrator       or rolling, or booted
 
 `make deb-test` builds both versions first: that of this commit, and that of an earlier one.
 Administrator: the packages of the version before get all that they depend on from Debian. Users,
 modes and units are as they should be. Files that the administrator changed stay, over an upgrade,
 a removal and a purge, and so does WAL. Rolling: four machines run three safekeepers and a proposer
 of the version before. The machines are upgraded one after the other while a client commits.
+Booted: systemd runs the units with all their bounds, and an upgrade restarts them under load.
 
 Exit status: 0, 1 if a step failed, 77 if no tree of Debian can be made here.
 """
@@ -25,6 +26,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.packages.booted import PACKAGES as BOOT_PACKAGES
+from tests.packages.booted import Booted
 from tests.packages.machine import Machine
 from tests.support.cluster import Daemon
 from tests.support.journal import Journal
@@ -193,6 +196,58 @@ class Rolling:
         return daemon
 
 
+class UnderSystemd:
+    """Three safekeepers and a proposer on one machine, as services of its systemd."""
+
+    UNITS = (*(f"walkeeper-safekeeper@{n}" for n in (1, 2, 3)), "walkeeper-proposer")
+
+    def __init__(self, machine: Machine, new: list[Path]) -> None:
+        self._machine, self._new = machine, new
+
+    def run(self, server: PostgresServer) -> None:
+        machine, addresses = self._machine, []
+        for number in (1, 2, 3):
+            addresses.append(f"127.0.0.1:{free_port()}")
+            (machine.root / f"etc/walkeeper/safekeeper-{number}.env").write_text(
+                f"WALKEEPER_DATA_DIR=/var/lib/walkeeper/{number}\n"
+                f"WALKEEPER_LISTEN={addresses[-1]}\nWALKEEPER_HTTP=127.0.0.1:{free_port()}\n"
+            )
+        keepers = ",".join(addresses)
+        (machine.root / "etc/walkeeper/proposer.env").write_text(
+            f"WALKEEPER_SAFEKEEPERS={keepers}\nWALKEEPER_DSN={server.dsn()}\n"
+        )
+        with Booted.create(machine) as booted:
+            booted.run("systemctl", "start", *self.UNITS[:3])
+            booted.run("walkeeper", "create", "--safekeepers", keepers, "--dsn", server.dsn())
+            booted.run("systemctl", "start", self.UNITS[3])
+            booted.run("walkeeper", "attach", "--dsn", server.dsn())
+            with Journal(server, writers=4) as journal:
+                journal.wait_for_more(COMMITS)
+                self._upgrade(booted, journal)
+            lost = journal.lost_in(server)
+            assert not lost, f"lost: {sorted(lost)[:20]}"
+            booted.run("systemctl", "stop", *self.UNITS)
+            for unit in self.UNITS:
+                result = booted.run("systemctl", "show", "-p", "Result", "--value", unit)
+                assert result == "success\n", f"{unit}: {result}"
+            say(f"    {len(journal.entries)} acknowledged rows, all found; every unit ended with 0")
+
+    def _upgrade(self, booted: Booted, journal: Journal) -> None:
+        before = {unit: booted.main_pid(unit) for unit in self.UNITS}
+        inside = self._machine.copied(self._new)
+        booted.run("dpkg", "--force-confdef", "--force-confold", "-i", *inside)
+        for unit in self.UNITS:
+            now = booted.main_pid(unit)
+            said = booted.run("systemctl", "status", "--no-pager", "--full", unit, check=False)
+            assert now not in ("0", before[unit]), f"{unit} was not restarted: {said}"
+            lines = booted.status_of(unit).splitlines()
+            found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            assert found["Seccomp"] == "2" and found["NoNewPrivs"] == "1", unit
+            assert int(found["CapBnd"], 16) == 0, unit
+        journal.wait_for_more(COMMITS)
+        say("    four units restarted: no capability, system calls filtered, commits go on")
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="walkeeper_packages_") as name:
@@ -218,6 +273,13 @@ def play(suite: str, options: argparse.Namespace) -> None:
             ]
             with PostgresServer.create() as server:
                 Rolling(machines, new, folder).run(server)
+    if options.only in (None, "booted"):
+        say(f"{suite}: services of systemd, upgraded under load")
+        with scratch() as folder, Machine.create(folder / "m", base) as machine:
+            machine.install(before)
+            machine.run("apt-get", "install", "-y", "--no-install-recommends", *BOOT_PACKAGES)
+            with PostgresServer.create() as server:
+                UnderSystemd(machine, new).run(server)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -230,7 +292,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--before", type=Path, required=True)
     parser.add_argument("--trees", type=Path, required=True)
     parser.add_argument("--suites", default=",".join(SUITES))
-    parser.add_argument("--only", choices=("administrator", "rolling"))
+    parser.add_argument("--only", choices=("administrator", "rolling", "booted"))
     options = parser.parse_args(arguments)
     if os.geteuid() or not shutil.which("debootstrap"):
         say("skipped: trees of Debian need root and debootstrap")

@@ -1,7 +1,8 @@
 """A machine with Debian for the play of the packages: a tree of debootstrap under an overlay.
 
 The files that a machine writes go into a folder of its own, so the tree stays as it is. Processes
-share the network of this machine. No systemd runs in it: a daemon is started as its unit says.
+share the network of this machine. No systemd runs in it, and `service` starts a daemon as its unit
+says. A machine of booted.py has one.
 """
 
 from __future__ import annotations
@@ -58,14 +59,15 @@ class Machine:
 
     def install(self, packages: Sequence[Path]) -> str:
         """Install package files by apt, which gets from Debian what they depend on."""
-        inside = self._copied(packages)
+        inside = self.copied(packages)
         return self.run("apt-get", "install", "-y", "--no-install-recommends", *inside)
 
     def upgrade(self, packages: Sequence[Path]) -> str:
         """Unpack and configure them; a changed configuration file stays the administrator's."""
-        return self.run("dpkg", "--force-confdef", "--force-confold", "-i", *self._copied(packages))
+        return self.run("dpkg", "--force-confdef", "--force-confold", "-i", *self.copied(packages))
 
-    def _copied(self, packages: Sequence[Path]) -> list[str]:
+    def copied(self, packages: Sequence[Path]) -> list[str]:
+        """Copy package files in; return their paths inside."""
         for package in packages:
             (self.root / "tmp" / package.name).write_bytes(package.read_bytes())
         return [f"/tmp/{package.name}" for package in packages]

@@ -150,6 +150,17 @@ def test_the_directory_of_the_unit_is_that_of_the_other_files() -> None:
     assert (DEBIAN / "walkeeper.sysusers").read_text().split()[:2] == ["u", "walkeeper"]
 
 
+def test_both_daemons_restart_with_an_upgrade_and_stop_with_a_removal() -> None:
+    """With --no-start alone debhelper stopped a proposer at an upgrade, and started it never."""
+    rules = (DEBIAN / "rules").read_text()
+    assert "dh_installsystemd --no-enable --no-start --no-stop-on-upgrade\n" in rules
+    for unit in ("walkeeper-safekeeper@*.service", "walkeeper-proposer.service"):
+        assert f"'s,@UNITS@,{unit},' debian/daemon.$$script" in rules
+    for script, verb in (("postinst", "try-restart"), ("prerm", "stop")):
+        text = (DEBIAN / f"daemon.{script}").read_text()
+        assert f'deb-systemd-invoke {verb} "$unit"' in text and "'@UNITS@'" in text
+
+
 def test_a_purge_removes_no_wal() -> None:
     script = (DEBIAN / "walkeeper-safekeeper.postrm").read_text()
     assert "rmdir /var/lib/walkeeper" in script and "rm -r" not in script
