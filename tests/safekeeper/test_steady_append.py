@@ -11,7 +11,7 @@ import pytest
 from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.support.frames import frames_of, message_in, messages_in
 from tests.support.wal_maker import WalMaker
-from walkeeper_common.errors import StorageError
+from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
@@ -319,3 +319,16 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
         acked = [one.flush_lsn for one in answers if isinstance(one, AppendResponse)]
         assert acked == [acceptor.flush_lsn] * len(written) and len(answers) == len(acked)
     assert 500 < known < 3500
+
+
+def test_nothing_of_a_damaged_segment_is_read() -> None:
+    """A scrub has found that the disk lost bytes there."""
+    bench, _, end = steady()
+    answers: list[object] = []
+    bench.driver.damaged = (START, Lsn(START + 1000))
+    bench.driver.read_committed(Lsn(START + 500), end, answers.append)
+    assert isinstance(answers[0], CorruptWal) and not bench.writer.jobs
+    bench.driver.damaged = None
+    bench.driver.read_committed(Lsn(START + 500), end, answers.append)
+    bench.others.run_all()
+    assert isinstance(answers[1], bytes)
