@@ -42,6 +42,8 @@ COLUMNS = (
     "size_bytes",
     "fsync_s",
     "clock_skew_s",
+    "damage",
+    "scrubs",
 )
 
 

@@ -82,6 +82,10 @@ TROUBLES = {
     ),
     "replaced": ("it was replaced", "stop it and remove its directory"),
     "refused": ("it refuses", "see its error"),
+    "damaged": (
+        "WAL on its disk is damaged",
+        "run `walkeeper replace` for it; the others and the archive have that WAL",
+    ),
 }
 LOST_REMEDY = (
     "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
@@ -150,6 +154,8 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
         text = f"{name_of(line)} ({words})"
         if code in ("failed", "refusing", "refused"):
             text = f"{name_of(line)} ({words}: {line['error']})"
+        if code == "damaged":
+            text = f"{name_of(line)} ({words}: {line['damage']})"
         found.append(Reason(code, State.WARNING, text, remedy, None, line["id"]))
     return found
 

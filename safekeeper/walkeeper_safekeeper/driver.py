@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias, assert_never, cast
 
-from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
+from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pace import Pace
@@ -143,6 +143,7 @@ class Driver:
         self._groups_written = 0
         self.older: OlderWal | None = None
         self.orphans: KeepsOrphans | None = None
+        self.damaged: Range | None = None  # by a scrub; reads of it are refused
         self._followed = acceptor.durable.history  # by the names of the store's files
         self._whole = WholeRecords()
         self._looked_at: tuple[Lsn, int] | None = None  # commit_lsn and truncations, of `_whole`
@@ -387,6 +388,10 @@ class Driver:
             else:
                 done(result)
 
+        damaged = self.damaged
+        if damaged is not None and begin_lsn < damaged[1] and damaged[0] < end_lsn:
+            done(CorruptWal(f"WAL from {damaged[0]} to {damaged[1]} is damaged on this disk"))
+            return
         self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
 
     def read_committed(

@@ -36,6 +36,7 @@ from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
+from walkeeper_safekeeper.scrub import Scrub
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 from walkeeper_safekeeper.storage.reserved_timelines import Reserved
@@ -87,6 +88,7 @@ class HostedLog:
         self.logical: LogicalLog | None = None
         self.driver: Driver
         self.slots: DurableSlots
+        self.scrub: Scrub
         self._threads: list[WorkerThread] = []
         self._loop: asyncio.AbstractEventLoop
         self._reserved: Reserved
@@ -125,6 +127,7 @@ class HostedLog:
 
         self.slots = DurableSlots(saved, write_slots)
         self._reserved = await call(reader, self.folder.load_reserved)
+        self.scrub = Scrub(self, self._settings.scrub_bytes_s, reader)
         if self.configuration.kind is LogKind.LOGICAL:
             self.logical = LogicalLog(self)
         if self._settings.archive is not None:
@@ -250,6 +253,28 @@ class HostedLog:
         return Feedback(
             min(applied, default=Lsn(0)), min(xmins, default=0), min(catalog_xmins, default=0)
         )
+
+    async def repair_segment(self, begin_lsn: Lsn) -> bool:
+        """Rewrite a damaged segment from the archive; return False if it is not there.
+
+        The writer's thread does it, which also removes segments. Appends do not reach so far below
+        the end. After a crash in the middle the next scrub finds the damage again."""
+        offload, store = self.offload, self.driver.store
+        end_lsn = Lsn(begin_lsn + store.segment_bytes)
+        if offload is None or not begin_lsn >= store.first_lsn or offload.archived_lsn < end_lsn:
+            return False
+        file, name = offload.file_of(begin_lsn), store.name_of(begin_lsn)
+        wal = await asyncio.to_thread(offload.archive.read, file) if file.name == name else None
+        if wal is None or len(wal) != store.segment_bytes:
+            return False
+
+        def rewrite() -> None:
+            if begin_lsn >= store.first_lsn:
+                store.disk.write_at(name, 0, [wal])
+                store.disk.sync_data(name)
+
+        await call(self._threads[0], rewrite)
+        return True
 
     def users(self) -> str | None:
         """Return who uses the log, with the remedy, or None: such a log is not dropped."""

@@ -131,6 +131,8 @@ class LogCatalog:
             "heartbeat": log.run(),
             "feedback": log.report_standbys(),
         }
+        if self._settings.scrub_bytes_s:
+            work["scrub"] = log.scrub.run()
         if log.offload is not None:
             work["offload"] = log.offload.run()
         if log.logical is not None:

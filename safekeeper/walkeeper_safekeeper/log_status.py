@@ -5,7 +5,7 @@ Spec: docs/reference/status-json.md.
 
 from __future__ import annotations
 
-from walkeeper_common.history import cut
+from walkeeper_common.history import History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.times import shown_time
@@ -33,15 +33,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "archived_lsn": None if log.offload is None else str(log.offload.archived_lsn),
         "archive": _archive(log),
         "timeline": history[-1].timeline,
-        "history": [
-            {
-                "term": each.ballot.term,
-                "start_lsn": str(each.start_lsn),
-                "timeline": each.timeline,
-                "sealed": each.sealed,
-            }
-            for each in history[-HISTORY_SHOWN_MAX:]
-        ],
+        "history": _shown_history(history[-HISTORY_SHOWN_MAX:]),
         "kind": configuration.kind.name.lower(),
         "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
         "needed_lsn": None if log.logical is None else _text(log.logical.needed_lsn),
@@ -50,7 +42,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "trouble": _trouble(log, replaced),
         "kept_bytes": max(0, acceptor.commit_lsn - acceptor.first_lsn),
         "kept_for": _kept_for(log),
-        "fsync_s": log.times.fsync.mean_s,
+        **_disk(log),
         "proposer": _proposer(log),
         "primary": _primary(log),
         "cluster": _cluster(log.cluster, configuration),
@@ -91,6 +83,29 @@ def _target(configuration: Configuration) -> dict[str, object] | None:
     return {"members": list(target.members), "ack_quorum": target.ack_quorum}
 
 
+def _shown_history(history: History) -> list[dict[str, object]]:
+    """Return the fragments, oldest first."""
+    return [
+        {
+            "term": each.ballot.term,
+            "start_lsn": str(each.start_lsn),
+            "timeline": each.timeline,
+            "sealed": each.sealed,
+        }
+        for each in history
+    ]
+
+
+def _disk(log: HostedLog) -> dict[str, object]:
+    """Return the speed of the log's disk, and the result of its scrub."""
+    flaw = log.scrub.flaw
+    return {
+        "fsync_s": log.times.fsync.mean_s,
+        "damage": None if flaw is None else flaw.text,
+        "scrubs": log.scrub.passes,
+    }
+
+
 def _archive(log: HostedLog) -> dict[str, object] | None:
     """Return the archive's state, with the reason if it does not move."""
     if log.offload is None:
@@ -125,7 +140,9 @@ def _trouble(log: HostedLog, replaced: str | None) -> str | None:
         return "failed"
     if acceptor.refusal:
         return "refusing"
-    return "replaced" if replaced else None
+    if replaced:
+        return "replaced"
+    return "damaged" if log.scrub.flaw else None
 
 
 def _kept_for(log: HostedLog) -> str | None:

@@ -155,6 +155,18 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
         ),
         lambda log: log.times.fsync,
     ),
+    Figure(
+        counter("walkeeper_safekeeper_scrubs_total", "Passes of the scrub.", LABELS),
+        lambda log: log.scrub.passes,
+    ),
+    Figure(
+        gauge(
+            "walkeeper_safekeeper_damaged",
+            "1 if the last pass of the scrub found damaged WAL on this disk.",
+            LABELS,
+        ),
+        lambda log: log.scrub.flaw is not None,
+    ),
 )
 
 OF_ARCHIVE: tuple[Figure[Offload], ...] = (

@@ -33,3 +33,4 @@ class SafekeeperSettings:
     audit_json: bool = False
     log_level: str = "INFO"
     log_json: bool = False
+    scrub_bytes_s: int = 1 << 20  # 0: no scrub

@@ -12,7 +12,7 @@ from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START
 from tests.support.fast import NEEDS_FAST_PATH, made_path
 from tests.support.frames import Answers, frames_of, message_in, messages_in
 from tests.support.wal_maker import WalMaker
-from walkeeper_common.errors import StorageError
+from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
@@ -429,3 +429,16 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
         written = [(end - START, payload), "sync", ack]
         assert recorded.journal == (written if payload else [])
     assert 500 < known < 3500
+
+
+def test_nothing_of_a_damaged_segment_is_read() -> None:
+    """A scrub has found that the disk lost bytes there."""
+    bench, _, end = steady()
+    answers: list[object] = []
+    bench.driver.damaged = (START, Lsn(START + 1000))
+    bench.driver.read_committed(Lsn(START + 500), end, answers.append)
+    assert isinstance(answers[0], CorruptWal) and not bench.writer.jobs
+    bench.driver.damaged = None
+    bench.driver.read_committed(Lsn(START + 500), end, answers.append)
+    bench.others.run_all()
+    assert isinstance(answers[1], bytes)

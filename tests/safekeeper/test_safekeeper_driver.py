@@ -50,7 +50,7 @@ class HandWorker:
         self.jobs.append((job, done))
 
     def at_once(self) -> Pace | None:
-        """Return a pace whose clock is read before and after each job that succeeds."""
+        """Return a pace whose clock each job that succeeds reads three times."""
         return Pace(self._now_s) if self.is_quick and not self.jobs else None
 
     def _now_s(self) -> float:
@@ -59,7 +59,7 @@ class HandWorker:
 
     @property
     def ran_at_once(self) -> int:
-        return self._looks_at_the_clock // 3  # before the write, behind it, behind the sync
+        return self._looks_at_the_clock // 3
 
     def run_one(self) -> None:
         job, done = self.jobs.pop(0)

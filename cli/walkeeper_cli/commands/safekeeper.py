@@ -55,6 +55,14 @@ from walkeeper_common.addresses import Address
     "From 80 % on it ignores --wal-keep-size.  [default: unlimited]",
 )
 @option(
+    "--scrub-rate",
+    type=Size(),
+    default="1MB",
+    show_default=True,
+    metavar="SIZE",
+    help="WAL to read again and check each second; 0 turns the scrub off.",
+)
+@option(
     "--allow-unauthenticated",
     is_flag=True,
     help="Allow --listen and --http beyond loopback without authentication, on a network that you "
@@ -105,6 +113,7 @@ def command(
     listen: Address,
     wal_keep_size: int,
     wal_size_max: int | None,
+    scrub_rate: int,
     archive: str | None,
     archive_compress: str,
     archive_tail_interval: float,
@@ -136,6 +145,7 @@ def command(
         listen=listen,
         wal_keep_bytes=wal_keep_size,
         wal_bytes_max=wal_size_max,
+        scrub_bytes_s=scrub_rate,
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         require_tls=require_tls,

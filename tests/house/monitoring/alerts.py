@@ -149,6 +149,15 @@ ALERTS = (
         {"walkeeper_safekeeper_failed" + SK1: "1x60"},
     ),
     Alert(
+        "WalkeeperDamagedWal",
+        "max by (cluster, safekeeper) (walkeeper_safekeeper_damaged) == 1",
+        "0s",
+        "warning",
+        "WAL of {{ $labels.cluster }} on the disk of safekeeper {{ $labels.safekeeper }} is bad.",
+        "damaged",
+        {"walkeeper_safekeeper_damaged" + SK1: "1x60"},
+    ),
+    Alert(
         "WalkeeperRefusesWal",
         "max by (cluster, safekeeper) (walkeeper_safekeeper_refusing_wal) == 1",
         "1m",

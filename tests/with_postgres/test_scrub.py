@@ -1,0 +1,34 @@
+"""A disk that has lost WAL: the scrub of a real safekeeper says so, and commits go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.postgres
+MESSAGE = "SELECT pg_logical_emit_message(true, 'fill', repeat(md5(random()::text), 16384))"
+
+
+def test_lost_wal_is_reported_while_commits_go_on(cluster: Cluster) -> None:
+    for _ in range(8):
+        cluster.primary.sql(MESSAGE)
+    cluster.wait_all_equal()
+    first = cluster.safekeepers[0]
+    first.terminate()
+    segment = sorted(p for p in cluster.wal_dir(1).iterdir() if len(p.name) == 24)[1]
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    segment.write_bytes(data)
+    first.start("--scrub-rate", "100MB")
+
+    def reasons() -> dict[str, str]:
+        return {each["code"]: each["text"] for each in cluster.status()["reasons"]}
+
+    wait_until(lambda: "damaged" in reasons())
+    assert segment.name in reasons()["damaged"] and cluster.status()["cluster"]["quorum"]
+    assert f"is damaged: segment {segment.name}" in first.output()
+    cluster.primary.sql("SELECT txid_current()")  # commits go on
+    second = cluster.status()["safekeepers"][1]
+    assert second["damage"] is None
