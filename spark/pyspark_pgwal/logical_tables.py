@@ -32,6 +32,7 @@ from pyspark_pgwal.options import (
     lsn_option,
     number_option,
     refuse_other_system,
+    table_of,
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.changes import Change, batches, is_of_row
@@ -53,7 +54,7 @@ class LoggedOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> LoggedOptions:
-        table = given["table"]
+        table = table_of(given)
         made = cls(known_options(given, OPTIONS[table], f"{table} of a logical log"))
         if made.values["table"] == "row_history" and "=" not in made.values.get("where", ""):
             raise HistoryError("row_history needs the option where, such as id=4711")

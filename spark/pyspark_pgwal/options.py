@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.relation_names import RelationNames, load_names
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
-from walkeeper_history.tables import Table, column_names, table
+from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
 from walkeeper_history.time_text import parse_time
 from walkeeper_history.times import CommitTimes
 from walkeeper_wal.errors import HistoryError
@@ -26,6 +27,8 @@ OPTIONS = (
     "catalog", "index", "engine",
 )  # fmt: skip
 MAX_FILES_PER_TRIGGER = 64
+# With options of their own: pyspark_pgwal.replayed_tables. A logical log has the last two.
+PAST_TABLES = ("table_at", "changes", "row_history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class PgWalOptions:
         if not values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         name = values.get("table", "records")
+        if name not in TABLE_NAMES:
+            every = (*TABLE_NAMES, *PAST_TABLES)
+            raise HistoryError(
+                f"pgwal has no table {name!r}{_nearest(name, every)}; it has: {', '.join(every)}"
+            )
         names = load_names(values["catalog"].split(",")) if "catalog" in values else None
         return cls(
             path=values["path"],
@@ -122,8 +130,25 @@ def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) ->
     names = {name.lower(): name for name in known}
     for name in given:
         if name.lower() not in names:
-            raise HistoryError(f"{whose} has no option {name}; it has: {', '.join(known)}")
-    return {names[name.lower()]: value for name, value in given.items()}
+            raise HistoryError(
+                f"{whose} has no option {name}{_nearest(name, known)}; it has: {', '.join(known)}"
+            )
+    values = {names[name.lower()]: value for name, value in given.items()}
+    if "table" in values:
+        values["table"] = values["table"].strip().lower()
+    return values
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Return a question with the known name that is nearest, or nothing."""
+    plain = {each.lower().replace("_", ""): each for each in known}
+    found = get_close_matches(name.lower().replace("_", ""), plain, 1)
+    return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def table_of(options: Mapping[str, str]) -> str:
+    """Return the table that Spark's options name, in lower case."""
+    return options.get("table", "records").strip().lower()
 
 
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:

@@ -35,6 +35,7 @@ from pyspark_pgwal.options import (
     lsn_option,
     number_option,
     one_of,
+    table_of,
     time_option,
 )
 from walkeeper_common.lsn import Lsn
@@ -68,7 +69,7 @@ class PastOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PastOptions:
-        table = given["table"]
+        table = table_of(given)
         made = cls(known_options(given, _OPTIONS[table], f"pgwal's table {table}"))
         if not made.values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")

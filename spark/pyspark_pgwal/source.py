@@ -32,14 +32,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.options import PAST_TABLES, PgWalOptions, table_of
 from walkeeper_wal.errors import HistoryError
 
-PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.replayed_tables
-LOGGED_TABLES = (
-    "changes",
-    "row_history",
-)  # a logical log has these, too (pyspark_pgwal.logical_tables)
+LOGGED_TABLES = PAST_TABLES[1:]  # a logical log has these, too (pyspark_pgwal.logical_tables)
 
 
 class PgWalSource(DataSource):
@@ -62,7 +58,7 @@ class PgWalSource(DataSource):
 
     def _needs_replay(self) -> bool:
         """Return whether the table is one of pyspark_pgwal.replayed_tables."""
-        table = self.options.get("table")
+        table = table_of(self.options)
         return table in PAST_TABLES or (table == "problems" and "of" in self.options)
 
     def _past_schema(self) -> StructType:
@@ -82,7 +78,7 @@ class PgWalSource(DataSource):
     def _is_logged(self) -> bool:
         """Return whether the query is for changes, and its log has decoded changes
         (docs/logical.md)."""
-        if self.options.get("table") not in LOGGED_TABLES or not self.options.get("path"):
+        if table_of(self.options) not in LOGGED_TABLES or not self.options.get("path"):
             return False
         from walkeeper_wal.sources.entry_files import is_entry_log
 
@@ -109,7 +105,7 @@ class PgWalSource(DataSource):
             return LoggedStreamReader(LoggedOptions.parse(self.options))
         if self._needs_replay():
             raise HistoryError(
-                f"table {self.options['table']} of WAL can be read in batch only; changes stream "
+                f"table {table_of(self.options)} of WAL can be read in batch only; changes stream "
                 "from a logical log (docs/logical.md)"
             )
         from pyspark_pgwal.stream import PgWalStreamReader

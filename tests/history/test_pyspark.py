@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pgwal.batch import partitions_of, read_segments
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.options import PAST_TABLES, PgWalOptions, table_of
+from pyspark_pgwal.replayed_tables import PastOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
@@ -131,7 +132,14 @@ def test_damage_raises_with_file_and_lsn_or_becomes_rows_of_problems(
     [
         ({}, "needs the option path"),
         ({"path": "x", "startLSN": "1/x"}, "is not an LSN"),
-        ({"path": "x", "start_lsn": "0/1"}, "has no option start_lsn"),
+        (
+            {"path": "x", "start_lsn": "0/1"},
+            r"no option start_lsn \(did you mean startLsn\?\); it has",
+        ),
+        ({"path": "x", "Pushdwon": "true"}, r"no option Pushdwon \(did you mean pushdown\?\)"),
+        ({"path": "x", "snow": "true"}, "has no option snow; it has: path, table"),
+        ({"path": "x", "table": "record"}, r"no table 'record' \(did you mean records\?\); it has"),
+        ({"path": "x", "table": "TableAt"}, r"did you mean table_at\?.*xacts.*row_history"),
         ({"path": "x", "verify": "some"}, "none of crc, none"),
         ({"path": "x", "endTime": "now"}, "is not a time"),
         ({"path": "x", "segmentsPerPartition": "0"}, "not a number above 0"),
@@ -140,6 +148,16 @@ def test_damage_raises_with_file_and_lsn_or_becomes_rows_of_problems(
 def test_wrong_options_are_named(options: dict[str, str], text: str) -> None:
     with pytest.raises(HistoryError, match=text):
         PgWalOptions.parse(options)
+
+
+@pytest.mark.parametrize("name", ["XACTS", " Table_At", "Changes"])
+def test_a_table_is_known_in_any_case(name: str) -> None:
+    past = table_of({"table": name})
+    if past == "xacts":
+        assert PgWalOptions.parse({"PATH": "x", "Table": name}).table == "xacts"
+    else:
+        given = {"path": "x", "table": name, "RELATION": "t"}
+        assert PastOptions.parse(given).table == past in PAST_TABLES
 
 
 def test_partitions_hold_each_segment_once_and_what_lies_behind(archive: Path) -> None:

@@ -253,13 +253,16 @@ class CatalogHistory:
         found: dict[Relation, list[Named]] = {}
         for database in self.databases(self.end_lsn).values():
             schemas: dict[int, str] = {}
+            in_spaces: dict[int, Catalog] = {}
             for _, row in self._all("pg_namespace", database.oid):
                 schemas[row["oid"]] = row["nspname"]
             for (begin, end), row in self._all("pg_class", database.oid):
                 known = class_of(row, schemas)
                 if known.relfilenode:
                     space = self._space_at(database.oid, begin) or database.tablespace
-                    file = Catalog(replace(database, tablespace=space), 0).file_of(known)
+                    if space not in in_spaces:  # a catalog costs a millisecond
+                        in_spaces[space] = Catalog(replace(database, tablespace=space), 0)
+                    file = in_spaces[space].file_of(known)
                     named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
                     found.setdefault(file, []).append(named)
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
