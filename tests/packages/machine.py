@@ -67,10 +67,10 @@ class Machine:
         return self.run("dpkg", "--force-confdef", "--force-confold", "-i", *self.copied(packages))
 
     def copied(self, packages: Sequence[Path]) -> list[str]:
-        """Copy package files in; return their paths inside."""
+        """Copy package files in, and return their paths. systemd of Debian 13 mounts over /tmp."""
         for package in packages:
-            (self.root / "tmp" / package.name).write_bytes(package.read_bytes())
-        return [f"/tmp/{package.name}" for package in packages]
+            (self.root / "srv" / package.name).write_bytes(package.read_bytes())
+        return [f"/srv/{package.name}" for package in packages]
 
     def unit(self, name: str) -> Path:
         """Return the file of an installed unit."""
