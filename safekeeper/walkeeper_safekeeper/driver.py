@@ -14,17 +14,15 @@ It is deterministic, without clock, threads and I/O of its own. The simulator ru
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, TypeAlias, assert_never, cast
+from typing import TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
-from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.pace import Pace
 from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX, Message
+from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
 from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
@@ -50,6 +48,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
 from walkeeper_safekeeper.fast_appends import Answering, FastPath, MakeFastAppends
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
@@ -60,55 +59,6 @@ BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more
 QUEUED_BYTES_MAX = 32 << 20
 
 Range: TypeAlias = tuple[Lsn, Lsn]  # [begin, end)
-
-
-class Worker(Protocol):
-    """Runs jobs one after the other, away from the loop; `done` is called back on the loop."""
-
-    def submit(
-        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
-    ) -> None:
-        """Run a job; call `done` with its result, or with the WalkeeperError that it raised.
-
-        A `brief` job makes at most one small write with its fdatasync, and may block the loop."""
-        ...
-
-    def at_once(self) -> Pace | None:
-        """Return the pace of brief jobs that may run on the loop, unsubmitted, until a `submit`.
-
-        Return None if other jobs are before them, or if they should not block the loop."""
-        ...
-
-
-class Surroundings(Protocol):
-    """The driver's port to its surroundings; every method returns at once."""
-
-    def send(self, connection: int, message: Message) -> None: ...
-    def commit_moved(self, commit_lsn: Lsn) -> None: ...
-    def settle_later(self, settle: Callable[[], None]) -> None:
-        """Call `settle` within some milliseconds; at once if a reader waits for commit_lsn."""
-        ...
-
-    def end_readers(self, above_lsn: Lsn) -> None: ...
-    def note(
-        self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /
-    ) -> None: ...
-
-
-class OlderWal(Protocol):
-    """WAL that is no longer in the store: an archive."""
-
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        """Read [begin_lsn, end_lsn); call `done` with the bytes or a WalkeeperError."""
-        ...
-
-
-class KeepsOrphans(Protocol):
-    """Where what is cut goes: orphans.py."""
-
-    def keep(self, store: WalStore, history: History, begin_lsn: Lsn) -> str | None:
-        """Copy the WAL to cut, durably; return a text for the operator, or None. Raise nothing."""
-        ...
 
 
 class Driver:

@@ -128,7 +128,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
     (tree / "tests/proof").mkdir(parents=True)
     for path in (*(ROOT / "tests").glob("*.py"), *(ROOT / "tests/proof").glob("*.py")):
         _place(path, tree / path.relative_to(ROOT))
-    for name in (*PACKAGES, "support", "consensus", "proof/sim", "proof/explore"):
+    for name in (*PACKAGES, "cli", "support", "consensus", "proof/sim", "proof/explore"):
         shutil.copytree(
             ROOT / "tests" / name, tree / "tests" / name, ignore=without, copy_function=_place
         )

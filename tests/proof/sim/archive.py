@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tests.proof.sim.oracle import Committed, Retention
 from walkeeper_common.errors import WalkeeperError, WalRemoved
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.driver import Worker
+from walkeeper_safekeeper.driver_ports import Worker
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
