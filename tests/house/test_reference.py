@@ -79,6 +79,13 @@ def test_the_page_has_no_command_that_the_program_has_not() -> None:
     assert sorted(re.findall(r"^### (walkeeper .+)$", text, re.MULTILINE)) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_asks_safekeepers_speaks_tls(name: str) -> None:
+    """Otherwise it would ask in plain where WALKEEPER_TLS names a file, and be refused."""
+    its = flags(COMMANDS[name])
+    assert "--safekeepers" not in its or "--tls" in its
+
+
 def test_what_is_to_come_is_not_there_yet() -> None:
     cells = re.findall(
         r"^\| (`[^|]*(?:\\\|[^|]*)*) \|", section("commands.md", "To come"), re.MULTILINE

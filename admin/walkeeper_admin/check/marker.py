@@ -28,6 +28,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.quorum import member_id
+from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_proposer.postgres.primary_sql import connected
 
 PREFIX = "walkeeper check"
@@ -197,7 +198,9 @@ def restore_options(
     """Return the options of each way back: from the safekeepers, and from the archive alone."""
     log = ["--cluster", cluster]
     joined = ",".join(map(shown_address, safekeepers))
-    ways = {"restore": ["--safekeepers", joined, *log]}
+    credentials = own_credentials()
+    tls = [] if credentials is None else ["--tls", credentials.path]
+    ways = {"restore": ["--safekeepers", joined, *tls, *log]}
     if archive is not None:
         ways["restore, archive"] = ["--archive", archive, *log]
     return ways

@@ -109,6 +109,7 @@ def verify(
 @command.command("repair", short_help="Put back what the safekeepers still have.")
 @_which
 @safekeepers_option
+@tls_option
 @option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
         help="The number of files to read at once.")  # fmt: skip
 @option("--dry-run", "-n", is_flag=True, help="Print the files to repair; change nothing.")

@@ -16,12 +16,14 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 
 
 @click.command("check", short_help="Check all that a working installation needs.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option("--dsn", type=Dsn(), metavar="DSN", help="The primary; a marker is committed there.")
 @option("--slot", type=SlotName(), metavar="NAME", help="The proposer's slot at the primary.")

@@ -8,7 +8,14 @@ import sys
 
 import click
 
-from walkeeper_cli.options import ClusterName, Timeout, config_option, option, safekeepers_option
+from walkeeper_cli.options import (
+    ClusterName,
+    Timeout,
+    config_option,
+    option,
+    safekeepers_option,
+    tls_option,
+)
 from walkeeper_cli.tables import table
 from walkeeper_common.addresses import Address
 
@@ -33,6 +40,7 @@ def command() -> None:
 
 @command.command("ls", short_help="List the logs.")
 @safekeepers_option
+@tls_option
 @option(
     "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
 )
@@ -54,6 +62,7 @@ def ls(safekeepers: tuple[Address, ...], as_json: bool, timeout: float) -> int:
 
 @command.command("drop", short_help="Drop a log on all its members.")
 @safekeepers_option
+@tls_option
 @option("--yes", is_flag=True, help="Do not ask.")
 @timeout_option
 @config_option

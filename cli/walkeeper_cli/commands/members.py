@@ -16,6 +16,7 @@ from walkeeper_cli.options import (
     config_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -76,6 +77,7 @@ def command() -> None:
 
 @command.command("show")
 @safekeepers_option
+@tls_option
 @cluster_option
 @json_option
 @config_option
@@ -91,6 +93,7 @@ def show(safekeepers: tuple[Address, ...], cluster: str, as_json: bool) -> None:
 @command.command("add")
 @click.argument("newcomers", nargs=-1, required=True, type=Newcomer(), metavar="ID@HOST:PORT...")
 @safekeepers_option
+@tls_option
 @cluster_option
 @ack_quorum_option
 @single_ack_option
@@ -120,6 +123,7 @@ def add(
 @command.command("remove")
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), metavar="ID...")
 @safekeepers_option
+@tls_option
 @cluster_option
 @ack_quorum_option
 @single_ack_option
@@ -149,6 +153,7 @@ def remove(
 @click.argument("member", type=click.IntRange(0), metavar="ID")
 @click.argument("newcomer", type=Newcomer(), metavar="ID@HOST:PORT")
 @safekeepers_option
+@tls_option
 @cluster_option
 @timeout_option
 @json_option
@@ -170,6 +175,7 @@ def replace(
 @command.command("set-ack-quorum")
 @click.argument("ack_quorum", type=click.IntRange(1), metavar="N")
 @safekeepers_option
+@tls_option
 @cluster_option
 @single_ack_option
 @timeout_option
@@ -192,6 +198,7 @@ def set_ack_quorum(
 
 @command.command("cancel")
 @safekeepers_option
+@tls_option
 @cluster_option
 @timeout_option
 @json_option

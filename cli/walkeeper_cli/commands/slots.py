@@ -14,6 +14,7 @@ from walkeeper_cli.options import (
     config_option,
     option,
     safekeepers_option,
+    tls_option,
 )
 from walkeeper_cli.tables import table
 from walkeeper_common.addresses import Address
@@ -39,6 +40,7 @@ def command() -> None:
 
 @command.command("ls", short_help="List the slots.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option(
     "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
@@ -66,6 +68,7 @@ def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: f
 
 @command.command("drop", short_help="Drop a slot.")
 @safekeepers_option
+@tls_option
 @cluster_option
 @option("--member", type=click.IntRange(1), metavar="N", help="Only on this safekeeper.")
 @timeout_option
