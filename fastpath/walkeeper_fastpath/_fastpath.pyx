@@ -264,7 +264,7 @@ cdef class AppendPath:
         """Write the pieces and sync them; raise StorageError if that is not all done (R15)."""
         cdef uint64_t offset = self.end_lsn - self.file_lsn
         cdef ssize_t written
-        cdef int error = 0
+        cdef int write_error = 0, sync_error = 0
         pace = self.pace
         started_s = pace.now_s()
         if self.descriptor >= 0:
@@ -273,9 +273,9 @@ cdef class AppendPath:
                 while written < 0 and errno == EINTR:
                     written = pwritev(self.descriptor, self.parts, found.pieces, <off_t>offset)
                 if written < 0:
-                    error = errno
-            if error:
-                raise self.tail.failed(OSError(error, os.strerror(error)), self.end_lsn)
+                    write_error = errno
+            if write_error:
+                raise self.tail.failed(OSError(write_error, os.strerror(write_error)), self.end_lsn)
         else:
             written = self.write_by_method(found, offset)
         if <uint64_t>written != found.wal_bytes:
@@ -285,10 +285,10 @@ cdef class AppendPath:
             with nogil:
                 while fdatasync(self.descriptor) != 0:
                     if errno != EINTR:
-                        error = errno
+                        sync_error = errno
                         break
-            if error:
-                raise self.tail.failed(OSError(error, os.strerror(error)), self.end_lsn)
+            if sync_error:
+                raise self.tail.failed(OSError(sync_error, os.strerror(sync_error)), self.end_lsn)
         else:
             self.sync_by_method()
         synced_s = pace.now_s()
@@ -312,8 +312,8 @@ cdef class AppendPath:
     cdef int sync_by_method(self) except -1:
         try:
             self.tail.sync()
-        except (OSError, StorageError) as error:
-            raise self.tail.failed(error, self.end_lsn) from error
+        except (OSError, StorageError) as reason:
+            raise self.tail.failed(reason, self.end_lsn) from reason
         return 0
 
     cdef int acknowledge(self, uint64_t flush_lsn) except -1:

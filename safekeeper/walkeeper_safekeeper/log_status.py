@@ -18,6 +18,7 @@ HISTORY_SHOWN_MAX = 32
 
 def log_status(log: HostedLog) -> dict[str, object]:
     """Return the safekeeper's own columns, its facts of the cluster, and its standbys."""
+    log.driver.settle()  # a commit that has returned is in the positions below
     acceptor, configuration = log.driver.acceptor, log.configuration
     durable = acceptor.durable
     history = cut(durable.history, acceptor.flush_lsn)

@@ -162,27 +162,28 @@ def test_rows_that_speak_of_other_segments_change_no_answer(
     assert asked.answers(twins.a, "--index", str(index)) == asked.answers(twins.a)
 
 
-@pytest.mark.parametrize("kept", [0.9, "flipped"])
-def test_a_cut_or_damaged_index_is_written_anew(
-    twins: Twins, asked: Asked, tmp_path: Path, kept: float | str
-) -> None:
+def test_a_cut_or_damaged_index_is_written_anew(twins: Twins, asked: Asked, tmp_path: Path) -> None:
+    """A flipped bit in a column that this question does not read is seen by another one."""
     index = tmp_path / "index.parquet"
     assert run(["history", "index", "--path", str(twins.a), "--output", str(index)]) == 0
-    data = bytearray(index.read_bytes())
-    if isinstance(kept, str):
-        data[len(data) // 3] ^= 0x10
-    else:
-        del data[int(len(data) * kept) :]
-    index.write_bytes(data)
+    whole = index.read_bytes()
+    flipped = [bytearray(whole) for _ in range(8)]
+    for number, data in enumerate(flipped):
+        data[len(data) * (2 * number + 1) // 16] ^= 0x10
     command = ["history", "find", "all", "--json", "--path", str(twins.a)]
     asked.capsys.readouterr()
     assert run(command) == 0
     plain = asked.capsys.readouterr().out
-    assert run([*command, "--index", str(index)]) == 0
-    told = asked.capsys.readouterr()
-    assert told.out == plain and "this command writes it anew" in told.err
-    assert run([*command, "--index", str(index)]) == 0
-    assert asked.capsys.readouterr() == (plain, "")
+    anew = []
+    for damaged in (whole[: len(whole) * 9 // 10], *flipped):
+        index.write_bytes(bytes(damaged))
+        assert run([*command, "--index", str(index)]) == 0
+        told = asked.capsys.readouterr()
+        assert told.out == plain
+        anew.append("this command writes it anew" in told.err)
+        assert run([*command, "--index", str(index)]) == 0
+        assert asked.capsys.readouterr().out == plain
+    assert anew[0] and any(anew[1:])
 
 
 def test_an_index_of_another_cluster_is_refused(twins: Twins, asked: Asked, tmp_path: Path) -> None:

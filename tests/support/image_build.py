@@ -24,8 +24,9 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def copied() -> list[str]:
-    """List the copied paths, from the repository's root."""
-    return [s for word, rest in instructions() if word == "COPY" for s in rest.split()[:-1]]
+    """List the paths that are copied from the repository's root, not from another stage."""
+    copies = (rest.split()[:-1] for word, rest in instructions() if word == "COPY")
+    return [s for sources in copies if not sources[0].startswith("--from=") for s in sources]
 
 
 def pip_steps() -> list[str]:
@@ -38,7 +39,7 @@ def install(directory: Path) -> Path:
     source.mkdir()
     for name in copied():
         if (ROOT / name).is_dir():
-            leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "_fastpath.c")
             shutil.copytree(ROOT / name, source / name, ignore=leave)
         else:
             shutil.copy(ROOT / name, source / name)

@@ -37,7 +37,7 @@ FAILING = (
         "WAL whose fsync failed is never called durable",
         (
             Edit("WalStore.append", "raise self._fail(error, lsn) from error", "assert error"),
-            FastEdit("raise self.tail.failed(error, self.end_lsn) from error", "assert error"),
+            FastEdit("raise self.tail.failed(reason, self.end_lsn) from reason", "assert reason"),
         ),
     ),
     Mutant(

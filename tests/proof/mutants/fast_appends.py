@@ -119,8 +119,8 @@ FAST_APPENDS = (
     Mutant(
         "fast-failed-write-counts",
         "R15",
-        "a write that failed is final, and nothing of it is acknowledged",
-        (FastEdit("if error:", "if False:"),),
+        "a sync that failed is final, and nothing of it is acknowledged",
+        (FastEdit("if sync_error:", "if False:"),),
         turns_red=f"{FILES}::test_a_failed_sync_is_no_ack",
         searched_by=(SIM, BUSY),
         why_named=REAL_DESCRIPTORS,
