@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
@@ -48,6 +47,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.persisted_marks import final_marks
 from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
 from walkeeper_safekeeper.fast_appends import Answering, FastPath, MakeFastAppends
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
@@ -387,31 +387,11 @@ class Driver:
         self._reader.submit(lambda: whole_records(self.store, self._whole, at[0]), found)
         return True
 
-    def remove_below(
-        self, horizon_lsn: Lsn, *, keep_bytes: int, archived_lsn: Lsn | None = None
-    ) -> None:
-        """Remove whole segments below the horizon and `keep_bytes` before the end (R14).
-
-        The segment before that of the records at the durable commit_lsn and restart_lsn stays. With
-        an archive, archived_lsn stands for restart_lsn: laggards are fed from there.
-        """
-        durable = self.acceptor.durable
-        if durable.commit_lsn <= self.store.first_lsn:
-            return
-        kept_lsn = Lsn(max(0, self.acceptor.flush_lsn - Lsn(keep_bytes)))
-        members_lsn = durable.restart_lsn if archived_lsn is None else archived_lsn
-        limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)
-        if limit_lsn.round_down(self.store.segment_bytes) <= self.store.first_lsn:
-            return
+    def remove(self, removal: Callable[[WalStore], None]) -> None:
+        """Run a removal of WAL (retention.py) on the writer; the core learns what is left."""
 
         def remove() -> Lsn:
-            # Every member has the WAL below restart_lsn. But a restarted member falls back to a
-            # record's end, and has to be fed from there (R9). And a primary is
-            # compared with more than one record.
-            record = self.store.record_end(min(durable.commit_lsn, members_lsn))
-            if record.start_lsn is not None:  # else: no record starts in the log yet
-                earlier_lsn = Lsn(max(0, record.start_lsn - self.store.segment_bytes))
-                self.store.remove_below(min(limit_lsn, earlier_lsn))
+            removal(self.store)
             return self.store.first_lsn
 
         def removed(result: object) -> None:
@@ -439,12 +419,7 @@ class Driver:
             done(None)
             return
         assert acceptor.flush_lsn == acceptor.write_lsn, f"{acceptor.write_lsn=}"
-        state = replace(
-            acceptor.durable,
-            commit_lsn=acceptor.commit_lsn,
-            restart_lsn=acceptor.restart_lsn,
-            clean_stop=True,
-        )
+        state = final_marks(acceptor)
         self._is_held = True  # for good: nothing may be written behind the mark
         self._writer.submit(lambda: self._save(state), done)
 

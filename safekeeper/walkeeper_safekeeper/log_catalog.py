@@ -44,6 +44,7 @@ from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.readable_log import ReadableLog
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.storage.tombstones import Tombstone
@@ -127,19 +128,9 @@ class LogCatalog:
         log = HostedLog(cluster, folder, self._settings, self._loop_share, times)
         await log.open(self._on_defect)
         self._open[cluster] = log
-        work = {
-            "heartbeat": log.run(),
-            "feedback": log.report_standbys(),
-        }
-        if self._settings.scrub_bytes_s:
-            work["scrub"] = log.scrub.run()
-        if log.offload is not None:
-            work["offload"] = log.offload.run()
-        if log.logical is not None:
-            work |= {"entries": log.logical.follow(), "slots": log.tell_slots()}
         self._tasks[cluster] = [
             self._group.create_task(each, name=f"{name} of {cluster}")
-            for name, each in work.items()
+            for name, each in log.tasks().items()
         ]
 
     def _folder(self, cluster: str, times: DiskTimes | None = None) -> LogFolder:
@@ -194,7 +185,7 @@ class LogCatalog:
                 return StatusResponse(json.dumps(self._status(cluster)).encode())
             case ReserveTimeline(cluster):
                 found = self.hosted(cluster)
-                return found if isinstance(found, Reject) else await found.reserve_timeline(ask)
+                return found if isinstance(found, Reject) else await found.timelines.reserve(ask)
             case PrepareLog():
                 async with self._creating:
                     return await self._prepare(ask)
@@ -323,19 +314,19 @@ class LogCatalog:
 
     def logical_databases(self) -> Mapping[str, str]:
         """Return the database of each logical log that is served, or "" while it is unknown."""
-        logs = ((name, self._open[name].logical) for name in sorted(self._open))
+        logs = ((name, self._open[name].readable.logical) for name in sorted(self._open))
         return {
             name: log.settings.database if log.settings is not None else ""
             for name, log in logs
             if log is not None
         }
 
-    def open_log(self, cluster: str) -> HostedLog:
+    def open_log(self, cluster: str) -> ReadableLog:
         """Return the log of one of `clusters()`; raise Refused, with a reason, if it is broken."""
         found = self.hosted(cluster)
         if isinstance(found, Reject):
             raise Refused(found.text)
-        return found
+        return found.readable
 
 
 def _may_hold_log(folder: os.DirEntry[str]) -> bool:

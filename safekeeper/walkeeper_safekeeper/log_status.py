@@ -20,7 +20,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
     """Return the safekeeper's own columns, its facts of the cluster, and its standbys."""
     log.driver.settle()  # a commit that has returned is in the positions below
     acceptor, configuration = log.driver.acceptor, log.configuration
-    durable = acceptor.durable
+    durable, logical = acceptor.durable, log.readable.logical
     history = cut(durable.history, acceptor.flush_lsn)
     replaced = replaced_text(acceptor.member, configuration, durable.history)
     return {
@@ -36,8 +36,8 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "timeline": history[-1].timeline,
         "history": _shown_history(history[-HISTORY_SHOWN_MAX:]),
         "kind": configuration.kind.name.lower(),
-        "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
-        "needed_lsn": None if log.logical is None else _text(log.logical.needed_lsn),
+        "end_lsn": None if logical is None else str(logical.end_lsn),
+        "needed_lsn": None if logical is None else _text(logical.needed_lsn),
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal or replaced,
         "trouble": _trouble(log, replaced),
@@ -55,7 +55,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
                 "active_pid": slot.active_pid,
                 "restart_lsn": _text(slot.restart_lsn),
             }
-            for slot in log.slots.slots
+            for slot in log.readable.slots.slots
         ],
     }
 
@@ -130,7 +130,7 @@ def _proposer(log: HostedLog) -> dict[str, str] | None:
     if acceptor.appender is None or acceptor.silent_ticks >= LEASE_TICKS:
         return None
     proposer_id = acceptor.durable.ballot.proposer_id
-    address, application_name = log.proposers.get(proposer_id, ("", ""))
+    address, application_name = log.sessions.known(proposer_id) or ("", "")
     return {"id": proposer_id.hex(), "address": address, "application_name": application_name}
 
 
@@ -150,11 +150,11 @@ def _kept_for(log: HostedLog) -> str | None:
     """Return the reader, member or setting that needs the oldest WAL of this disk.
 
     Return None for a logical log, whose slots have PostgreSQL's LSNs."""
-    if log.logical is not None:
+    if log.readable.logical is not None:
         return None
     acceptor = log.driver.acceptor
-    needs = [(slot.retention_lsn, f"slot {slot.name}") for slot in log.slots.slots]
-    needs += [(reader.retention_lsn, reader.application_name) for reader in log.readers]
+    needs = [(slot.retention_lsn, f"slot {slot.name}") for slot in log.readable.slots.slots]
+    needs += [(reader.retention_lsn, reader.application_name) for reader in log.readable.readers]
     needs.append((acceptor.restart_lsn, "the slowest member"))
     if log.offload is not None:
         needs.append((log.offload.archived_lsn, "the archive"))
@@ -167,7 +167,7 @@ def _kept_for(log: HostedLog) -> str | None:
 
 def _primary(log: HostedLog) -> dict[str, object] | None:
     """Return the report of the elected proposer about its primary, or None without a recent one."""
-    report = log.primary.of(log.driver.acceptor.durable.ballot.proposer_id)
+    report = log.sessions.primary.of(log.driver.acceptor.durable.ballot.proposer_id)
     if report is None:
         return None
     return {
@@ -194,7 +194,7 @@ def _standbys(log: HostedLog) -> list[dict[str, object]]:
             "replay_lsn": str(reader.replay_lsn),
             "slot_name": reader.slot,
         }
-        for reader in log.readers
+        for reader in log.readable.readers
     ]
 
 

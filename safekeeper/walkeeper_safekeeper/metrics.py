@@ -139,11 +139,11 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
     ),
     Figure(
         gauge("walkeeper_safekeeper_readers", "PostgreSQL clients that stream.", LABELS),
-        lambda log: len(log.readers),
+        lambda log: len(log.readable.readers),
     ),
     Figure(
         gauge("walkeeper_safekeeper_slots", "Physical replication slots.", LABELS),
-        lambda log: len(log.slots.slots),
+        lambda log: len(log.readable.slots.slots),
     ),
     Figure(
         histogram("walkeeper_safekeeper_write_seconds", "Time of a write of WAL.", LABELS),

@@ -60,8 +60,6 @@ _ACTS = {  # the requests that change the disk, by their words in the audit
     DropLog: "drop",
 }
 
-PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
-
 
 class LogCatalog(Protocol):
     """The session's port to the catalogue."""
@@ -182,7 +180,7 @@ class ProposerSession:
         """Keep the report for `status`; a log that is not served here needs none."""
         found = self._catalog.hosted(report.cluster)
         if not isinstance(found, Reject):
-            found.primary.learn(report)
+            found.sessions.primary.learn(report)
 
     def _change_members(self, ask: MembersRequest) -> None:
         if self._log_of(ask.cluster) is not None:
@@ -212,7 +210,7 @@ class ProposerSession:
             self._refuse("places", "too many connections of proposers are open already")
             return None
         self._log = found
-        found.sessions[self._number] = self
+        found.sessions.by_connection[self._number] = self
         if AppendRequest.TAG in self._tags:
             append = found.driver.append_at_once  # the next WAL of a steady leader
             self.on_frames = partial(append, self._number, self.connection)
@@ -220,23 +218,23 @@ class ProposerSession:
 
     def _is_leaders_host(self, log: HostedLog) -> bool:
         """Return whether the newest leader greeted from this host."""
-        known = log.proposers.get(log.driver.acceptor.durable.ballot.proposer_id)
+        known = log.sessions.known(log.driver.acceptor.durable.ballot.proposer_id)
         return known is not None and _host(known[0]) == _host(self.connection.peer)
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
-        """Remember the newest proposers and the leader; greetings must not fill the memory."""
-        known, leader_id = log.proposers, log.driver.acceptor.durable.ballot.proposer_id
-        known.pop(greeting.proposer_id, None)
-        known[greeting.proposer_id] = (self.connection.peer, greeting.application_name)
-        if len(known) > PROPOSERS_KNOWN_MAX:
-            del known[next(known_id for known_id in known if known_id != leader_id)]
+        log.sessions.remember(
+            greeting.proposer_id,
+            self.connection.peer,
+            greeting.application_name,
+            leader_id=log.driver.acceptor.durable.ballot.proposer_id,
+        )
 
     def _post(self, message: Message) -> None:
         assert self._log is not None
         self._log.driver.post(Received(self._number, message))
         if self._log.driver.is_busy:
             self.connection.pause_reading()
-            self._log.paused.append(self)
+            self._log.sessions.pause(self)
 
     def _administer(self, ask: AdminRequest) -> None:
         if not self._reaches(ask.cluster):
@@ -273,7 +271,7 @@ class ProposerSession:
     def on_closed(self, reason: str) -> None:
         self._door.left(self._number)
         if self._log is not None:
-            self._log.sessions.pop(self._number, None)
+            self._log.sessions.by_connection.pop(self._number, None)
             self._log.driver.post(ConnectionLost(self._number))
 
 

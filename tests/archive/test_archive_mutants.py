@@ -20,7 +20,7 @@ BEYOND = Mutant(
     "with an archive no WAL goes that is not in it",
     (
         Edit(
-            "Driver.remove_below",
+            "remove_unwanted",
             "members_lsn = durable.restart_lsn if archived_lsn is None else archived_lsn",
             "members_lsn = durable.commit_lsn",
         ),

@@ -34,7 +34,7 @@ from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.server import serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
@@ -174,7 +174,8 @@ def test_a_log_whose_disk_fails_at_the_end_is_closed_says_so_and_keeps_no_other_
         log = HostedLog("main", cast(LogFolder, None), cast(SafekeeperSettings, None), LoopShare())
         disk = BrokenDisk()
         log.driver = cast(Driver, disk)
-        log.slots = cast(DurableSlots, SimpleNamespace(close=disk.close_slots))
+        slots = SimpleNamespace(close=disk.close_slots)
+        log.readable = cast(ReadableLog, SimpleNamespace(slots=slots))
         await log.close()
         assert disk.is_closed
 

@@ -19,8 +19,8 @@ from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
 from walkeeper_safekeeper.disk.dropped_logs import DroppedLogs
-from walkeeper_safekeeper.hosted_log import Session
 from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.proposer_sessions import Session
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage import tombstones
 from walkeeper_safekeeper.storage.tombstones import DROPPED_MAX, Tombstone, Tombstones
@@ -129,7 +129,7 @@ def test_a_log_that_a_proposer_leads_is_not_dropped(tmp_path: Path) -> None:
         await make(catalog)
         (log,) = catalog.logs()
         log.driver.acceptor.appender = 1
-        log.sessions[1] = cast(Session, SimpleNamespace(receives_more=lambda: False))
+        log.sessions.by_connection[1] = cast(Session, SimpleNamespace(receives_more=lambda: False))
         with pytest.raises(Refused, match="a proposer leads main: detach, and stop it first"):
             await drop(catalog)
         log.driver.acceptor.appender = None

@@ -54,6 +54,7 @@ from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.retention import remove_unwanted
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 
@@ -176,7 +177,7 @@ class StoredSafekeeper:
 
     def retain(self) -> None:
         before, store = self.durable_wal(), self.driver.store
-        self.driver.remove_below(self.acceptor.commit_lsn, keep_bytes=0)
+        remove_unwanted(self.driver, self.acceptor.commit_lsn, keep_bytes=0)
 
         def removed() -> None:
             self._removed = before[: store.first_lsn - CREATION_LSN]

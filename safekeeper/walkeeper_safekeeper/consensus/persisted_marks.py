@@ -56,3 +56,10 @@ def lazy_marks(log: MarkedLog, ticks: int) -> Durable:
     if is_known or ticks % PERSIST_COMMIT_TICKS:
         return durable
     return replace(durable, commit_lsn=log.commit_lsn, restart_lsn=log.restart_lsn)
+
+
+def final_marks(log: MarkedLog) -> Durable:
+    """Return what a clean stop makes durable, when all WAL that was written is durable."""
+    return replace(
+        log.durable, commit_lsn=log.commit_lsn, restart_lsn=log.restart_lsn, clean_stop=True
+    )

@@ -52,7 +52,8 @@ from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.consensus.creation import configured, prepared
 from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession
+from walkeeper_safekeeper.proposer_session import ProposerSession
+from walkeeper_safekeeper.proposer_sessions import PROPOSERS_KNOWN_MAX, ProposerSessions
 from walkeeper_safekeeper.replication.slots import Slots
 from walkeeper_safekeeper.storage.sealed_file import seal
 
@@ -297,7 +298,7 @@ def test_greetings_do_not_fill_the_memory() -> None:
     driver = SimpleNamespace(
         acceptor=acceptor, is_busy=False, post=lambda *_: None, append_at_once=lambda *_: 0
     )
-    log = SimpleNamespace(driver=driver, sessions={}, proposers={})
+    log = SimpleNamespace(driver=driver, sessions=ProposerSessions())
     peer = SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None, limit_frames=lambda *_: None)
     session = ProposerSession(
         cast(FramedConnection, peer),
@@ -313,5 +314,5 @@ def test_greetings_do_not_fill_the_memory() -> None:
                 1, "main", LOG_UUID, 0, 0, "", proposer_id, LogKind.PHYSICAL, "w", None
             ),
         )
-    assert len(log.proposers) == PROPOSERS_KNOWN_MAX
-    assert {ids[0], *ids[-PROPOSERS_KNOWN_MAX + 1 :]} == set(log.proposers)
+    known = [each for each in ids if log.sessions.known(each) is not None]
+    assert known == [ids[0], *ids[-PROPOSERS_KNOWN_MAX + 1 :]]

@@ -27,7 +27,7 @@ DROPPING = (
         "led-log-is-dropped",
         "M7",
         "a log that a proposer leads is not dropped",
-        (Edit("HostedLog.users", "appender in self.sessions", "False"),),
+        (Edit("HostedLog.users", "appender in self.sessions.by_connection", "False"),),
         turns_red=DROPPED_TEST + "test_a_log_that_a_proposer_leads_is_not_dropped",
         why_named=REAL_FILES,
     ),

@@ -70,12 +70,14 @@ READING = (
         "no segment goes that a member lacks",
         (
             Edit(
-                "Driver.remove_below",
+                "remove_unwanted",
                 "min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)",
                 "min(horizon_lsn, durable.commit_lsn, kept_lsn)",
             ),
             Edit(
-                "remove_below.remove", "min(durable.commit_lsn, members_lsn)", "durable.commit_lsn"
+                "remove_unwanted.remove_from",
+                "min(durable.commit_lsn, members_lsn)",
+                "durable.commit_lsn",
             ),
         ),
     ),
@@ -85,10 +87,9 @@ READING = (
         "retention goes by the durable commit_lsn and restart_lsn",
         (
             Edit(
-                "Driver.remove_below",
-                "self.acceptor.durable",
-                "replace(self.acceptor.durable, commit_lsn=self.acceptor.commit_lsn, "
-                "restart_lsn=self.acceptor.restart_lsn)",
+                "remove_unwanted",
+                "driver.acceptor.durable",
+                "driver.acceptor",
             ),
         ),
     ),
@@ -96,7 +97,7 @@ READING = (
         "no-segment-before-is-kept",
         "R14",
         "the segment before that record is kept, for a primary to be compared with",
-        (Edit("remove_below.remove", "earlier_lsn", "record.start_lsn"),),
+        (Edit("remove_unwanted.remove_from", "earlier_lsn", "record.start_lsn"),),
         turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
         searched_by=(SIM, REPLACE, ARCHIVE),
         why_named=SEARCHED,
@@ -105,7 +106,7 @@ READING = (
         "no-record-start-is-kept",
         "R14",
         "the start of the record at the durable commit_lsn is kept",
-        (Edit("remove_below.remove", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
+        (Edit("remove_unwanted.remove_from", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
         turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
         searched_by=(SIM, REPLACE, ARCHIVE),
         why_named=SEARCHED,

@@ -44,6 +44,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.retention import remove_unwanted
 from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
@@ -342,7 +343,9 @@ class SafekeeperNode(Bunches):
             segments_max = self.world.random.choice((0, 0, 1, 100))
             self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
-        driver.remove_below(self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn)
+        remove_unwanted(
+            driver, self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn
+        )
 
     def _retention_lsn(self) -> Lsn:
         assert self.driver is not None
