@@ -84,7 +84,7 @@ class HostedLog:
         opened = await call(writer, self.folder.open_wal)
         acceptor = Acceptor(
             opened.durable,
-            first_lsn=opened.store.first_lsn,
+            oldest_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
             flaw_of_wal=page_flaw if opened.durable.is_physical else None,
@@ -132,7 +132,7 @@ class HostedLog:
         known = self.folder.timeline_files
         self.folder.save_control(durable)
         if self.folder.timeline_files.keys() != known.keys():
-            self._loop.call_soon_threadsafe(lambda: self.commit_moved(self.commit_lsn))
+            self._loop.call_soon_threadsafe(lambda: self.commit_moved(self.readable_lsn))
 
     def tasks(self) -> dict[str, Coroutine[object, object, None]]:
         """Return the work of an open log by its name; each part runs until cancelled."""
@@ -204,8 +204,8 @@ class HostedLog:
         return self.readable.configuration
 
     @property
-    def commit_lsn(self) -> Lsn:
-        return self.readable.commit_lsn
+    def readable_lsn(self) -> Lsn:
+        return self.readable.readable_lsn
 
     async def whole_end(self) -> Lsn:
         return await self.readable.whole_end()

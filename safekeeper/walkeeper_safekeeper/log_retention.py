@@ -71,7 +71,7 @@ class LogRetention:
         )
         remove_unwanted(
             self._driver,
-            self._readable.commit_lsn if wanted is None else wanted,
+            self._readable.readable_lsn if wanted is None else wanted,
             keep_bytes=keep_bytes,
             archived_lsn=self._archived_lsn(),
         )

@@ -74,5 +74,5 @@ def _of_log(log: HostedLog, acceptor_id: int) -> Iterator[Sample]:
     if log.offload is not None:
         yield from samples(OF_ARCHIVE, log.offload, labels)
     for reader in log.readable.readers:
-        behind = max(0, log.commit_lsn - reader.flush_lsn)
+        behind = max(0, log.readable_lsn - reader.flush_lsn)
         yield Sample(STANDBY_LAG, behind, {**labels, "application_name": reader.application_name})

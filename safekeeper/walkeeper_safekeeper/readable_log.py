@@ -48,7 +48,7 @@ class ReadableLog:
     @property
     def timeline(self) -> int:
         """Of the last committed byte, once its history file is stored here."""
-        return self._driver.acceptor.timelines.before(self.commit_lsn)
+        return self._driver.acceptor.timelines.before(self.readable_lsn)
 
     @property
     def segment_bytes(self) -> int:
@@ -59,11 +59,11 @@ class ReadableLog:
         return self.configuration.server_version
 
     @property
-    def first_lsn(self) -> Lsn:
-        return self._driver.acceptor.first_lsn
+    def oldest_lsn(self) -> Lsn:
+        return self._driver.acceptor.oldest_lsn
 
     @property
-    def commit_lsn(self) -> Lsn:
+    def readable_lsn(self) -> Lsn:
         """What readers may have: not past a fork before its history file is stored here."""
         acceptor, known = self._driver.acceptor, self._folder.timeline_files
         timelines, commit_lsn = acceptor.timelines, acceptor.commit_lsn
@@ -81,23 +81,23 @@ class ReadableLog:
         the connections of those who were sent more.
         """
         if self.logical is not None:
-            return self.commit_lsn
-        return min(self._driver.whole_lsn, self.commit_lsn)  # a fork may hold it back
+            return self.readable_lsn
+        return min(self._driver.whole_lsn, self.readable_lsn)  # a fork may hold it back
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
-        if begin < self.first_lsn:
-            raise WalRemoved(begin, self.first_lsn)
-        if end > self.commit_lsn:
-            raise Refused(f"WAL up to {end} is not committed here, only up to {self.commit_lsn}")
+        if begin < self.oldest_lsn:
+            raise WalRemoved(begin, self.oldest_lsn)
+        if end > self.readable_lsn:
+            raise Refused(f"WAL up to {end} is not committed here, only up to {self.readable_lsn}")
         future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
         self._driver.read_committed(begin, end, partial(resolve, future))
         return bytes(await future)
 
-    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        """commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+    async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        """Return readable_lsn as soon as it is greater than `beyond`, or when the time is over."""
         self._driver.settle()
-        if self.commit_lsn <= beyond:
+        if self.readable_lsn <= beyond:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             entry = (beyond, future)
             self._waiters.append(entry)
@@ -109,7 +109,7 @@ class ReadableLog:
             finally:
                 if entry in self._waiters:
                     self._waiters.remove(entry)
-        return self.commit_lsn
+        return self.readable_lsn
 
     async def whole_end(self) -> Lsn:
         """whole_lsn as of now. CorruptWal, StorageError."""
@@ -121,9 +121,9 @@ class ReadableLog:
         clock = asyncio.get_running_loop().time
         until_s = clock() + timeout_s
         while self.whole_lsn <= beyond and (left_s := until_s - clock()) > 0:
-            commit_lsn = self.commit_lsn
+            readable_lsn = self.readable_lsn
             if not await self._looked():
-                await self.wait_for_commit(commit_lsn, left_s)
+                await self.wait_for_readable(readable_lsn, left_s)
         return self.whole_lsn
 
     async def _looked(self) -> bool:
@@ -146,7 +146,7 @@ class ReadableLog:
 
     @property
     def is_awaited(self) -> bool:
-        """Return True if a reader waits for commit_lsn."""
+        """Return True if a reader waits for more WAL."""
         return bool(self._waiters)
 
     def end_readers(self, above_lsn: Lsn) -> None:

@@ -1,6 +1,6 @@
 """How far back WAL is kept (docs/protocol.md R14), and the removal of all before it. Pure.
 
-wanted_lsn        of slots and connected readers, the least
+wanted_lsn        the oldest LSN that slots and connected readers need
 kept_bytes        --wal-keep-size, none of it when the log is near --wal-size-max
 remove_unwanted   whole segments go that neither these, nor the members, nor the archive need
 """

@@ -98,7 +98,7 @@ class FakeLog:
         self.configuration = Configuration(
             1, bytes(16), SYSTEM_ID, MB, "15", LogKind.PHYSICAL, maker.start_lsn, 1, members, 2
         )
-        self.commit_lsn = maker.end_lsn
+        self.readable_lsn = maker.end_lsn
         self.moved: list[Lsn] = []
         self.reaches: Lsn | None = None
         self.offload: Offload
@@ -183,11 +183,11 @@ def test_a_segment_whose_last_record_is_not_whole_is_not_archived(archive: Archi
     """Segments 1 and 2 are committed as bytes; the record that starts in 1 ends in 3."""
     maker = wal_with(100_000, 2 * MB)
     log = FakeLog(maker)
-    log.commit_lsn = Lsn(3 * MB + 100)
+    log.readable_lsn = Lsn(3 * MB + 100)
     with pytest.raises(AssertionError):
         log.run(archive, Lsn(2 * MB), timeout_s=0.7)
     assert segments(archive) == []
-    log.commit_lsn = maker.end_lsn
+    log.readable_lsn = maker.end_lsn
     log.run(archive, Lsn(3 * MB))
     assert segments(archive) == ["000000010000000000000001", "000000010000000000000002"]
 

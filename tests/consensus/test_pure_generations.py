@@ -72,7 +72,7 @@ def elected(acceptor: Acceptor, generation: int, ballot: Ballot, connection: int
 def acceptor_of(number: int) -> Acceptor:
     durable = durable_of(number)
     return Acceptor(
-        durable, first_lsn=CREATION_LSN, flush_lsn=CREATION_LSN, record_lsn=CREATION_LSN
+        durable, oldest_lsn=CREATION_LSN, flush_lsn=CREATION_LSN, record_lsn=CREATION_LSN
     )
 
 

@@ -35,7 +35,7 @@ def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:
 
 
 def served(maker: WalMaker, commit: Lsn | None = None, **fields: object) -> FakeLog:
-    log = FakeLog(first_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]  # of all types
+    log = FakeLog(oldest_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]  # of all types
     log.append(maker.read(maker.start_lsn, maker.end_lsn))
     log.commit(commit)
     return log
@@ -156,7 +156,7 @@ def test_a_laggard_and_one_that_removed_old_wal_are_read_together() -> None:
     laggard = served(maker, Lsn(3 * MB + 100))
     young = served(maker)
     del young.wal[: 2 * MB]
-    young.first_lsn = Lsn(maker.start_lsn + 2 * MB)
+    young.oldest_lsn = Lsn(maker.start_lsn + 2 * MB)
     with safekeepers(whole) as alone, safekeepers(laggard, young) as both:
         assert rows(LiveFiles(both.url)) == rows(LiveFiles(alone.url))
 
@@ -169,7 +169,7 @@ def test_wal_that_is_removed_meanwhile_is_an_error_that_says_so() -> None:
 
         def remove() -> None:
             del log.wal[:MB]
-            log.first_lsn = Lsn(log.first_lsn + MB)
+            log.oldest_lsn = Lsn(log.oldest_lsn + MB)
 
         running.call(0, remove)
         reading = SegmentReader(files).read(plan.reachable, 0)
@@ -211,7 +211,7 @@ def test_a_growing_log_is_followed_and_only_new_wal_is_fetched() -> None:
         log.reads.clear()
         for _ in range(200):
             record = maker.record(9000)
-            begin = Lsn(log.first_lsn + len(log.wal))
+            begin = Lsn(log.oldest_lsn + len(log.wal))
             log.append(maker.read(begin, maker.end_lsn))
             # In the middle of a record, so that it comes with the next one.
             running.call(0, partial(log.commit, Lsn(record.end_lsn - 100)))

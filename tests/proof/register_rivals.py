@@ -160,7 +160,7 @@ class Keeper:
         if self.disk is not None and self.disk.configuration is not None:
             self._vow.on_restart(self.number, self.disk)
             at = CREATION_LSN
-            self._acceptor = Acceptor(self.disk, first_lsn=at, flush_lsn=at, record_lsn=at)
+            self._acceptor = Acceptor(self.disk, oldest_lsn=at, flush_lsn=at, record_lsn=at)
 
     def _write(self, durable: Durable) -> None:
         self.disk = durable

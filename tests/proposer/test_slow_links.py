@@ -74,7 +74,7 @@ class SlowLink:
         created = Fragment(NO_BALLOT, CREATION_LSN, 1, False, configuration.members, 1)
         durable = Durable(1, incarnation_of(1), LOG_UUID, configuration, history=(created,))
         at = CREATION_LSN
-        self.acceptor = Acceptor(durable, first_lsn=at, flush_lsn=at, record_lsn=at)
+        self.acceptor = Acceptor(durable, oldest_lsn=at, flush_lsn=at, record_lsn=at)
         self.core = Proposer(Campaign("main", b"p" * 16, 1))
         self.connections, self._pause_s, self._is_up = 0, 0, False
         self.cut_after_s: int | None = None  # something in between ends each connection

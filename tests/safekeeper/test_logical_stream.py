@@ -53,10 +53,10 @@ class Kept:
     """A log in memory as `ServedLog`, and who committed what in it."""
 
     segment_bytes: int = SEGMENT
-    first_lsn: Lsn = START
+    oldest_lsn: Lsn = START
     cluster: str = "changes"
     timeline: int = 1
-    commit_lsn: Lsn = START
+    readable_lsn: Lsn = START
     log: LogBytes = field(default_factory=lambda: LogBytes(START))
     transactions: list[tuple[int, list[bytes]]] = field(default_factory=list)
     readers: Readers = field(default_factory=Readers)
@@ -64,12 +64,12 @@ class Kept:
     slots: DurableSlots = field(default_factory=lambda: DurableSlots(None, no_write))
 
     async def read_committed(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        assert end_lsn <= self.commit_lsn and end_lsn - begin_lsn <= 128 << 10
+        assert end_lsn <= self.readable_lsn and end_lsn - begin_lsn <= 128 << 10
         assert begin_lsn // SEGMENT == (end_lsn - 1) // SEGMENT
         await asyncio.sleep(0)
         return self.log.read(begin_lsn, end_lsn)
 
-    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
+    async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
         self.all_sent.set()
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing is committed any more")
@@ -129,7 +129,7 @@ class Made(Kept):
                 stream.on_copy_data(emitted(lsn))
                 self.emitted.append(lsn)
         self.log.take(stream)
-        self.commit_lsn = self.log.end
+        self.readable_lsn = self.log.end
 
 
 class Client:
@@ -237,10 +237,10 @@ def test_only_whole_committed_transactions_are_sent() -> None:
     made = Made(3, 40)
     end = made.log.end
     for commit_lsn in sorted(random.Random(1).sample(range(START, end), 40)):
-        made.commit_lsn = Lsn(commit_lsn)
+        made.readable_lsn = Lsn(commit_lsn)
         sent = understood(asyncio.run(consume(made, 0x100)))
         assert sent == made.transactions[: len(sent)]
-    made.commit_lsn = end
+    made.readable_lsn = end
     assert len(understood(asyncio.run(consume(made, 0x100)))) == len(made.transactions)
 
 
@@ -253,8 +253,8 @@ def test_the_end_and_the_settings_are_known_wherever_the_log_was_looked_at(seed:
         nonlocal fresh
         places = random.Random(seed).sample(range(START + 500, made.log.end), 12)
         for commit_lsn in [*sorted(places), made.log.end]:
-            made.commit_lsn = Lsn(commit_lsn)
-            frames = made.log.frames(START, SEGMENT, made.commit_lsn)
+            made.readable_lsn = Lsn(commit_lsn)
+            frames = made.log.frames(START, SEGMENT, made.readable_lsn)
             ended = [frame.end_lsn for frame in frames if frame.is_last]
             for one in (logical, LogicalLog(made.served())):
                 settings = await one.known_settings()
@@ -275,8 +275,8 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
         segment = await logical.segment_of(Lsn(lsn))
         assert segment is not None
         assert await logical.horizon(1 << 30) == segment
-        assert await logical.horizon(1000) == made.commit_lsn - 1000
-        made.first_lsn = segment + SEGMENT
+        assert await logical.horizon(1000) == made.readable_lsn - 1000
+        made.oldest_lsn = segment + SEGMENT
         assert await logical.segment_of(Lsn(made.transactions[10][0])) is None
         assert await logical.segment_of(Lsn(made.transactions[-1][0])) is not None
 
@@ -290,7 +290,7 @@ def test_a_log_that_starts_inside_a_transaction_serves_consumers_that_have_it() 
     lsns = [0x100, *(lsn for lsn, _ in made.transactions)]
     inside = 0
     for start in range(START, made.log.end - SegmentHeader.BYTES, SEGMENT):
-        made.first_lsn = Lsn(start)
+        made.oldest_lsn = Lsn(start)
         header = SegmentHeader.unpack(made.log.read(Lsn(start), Lsn(start + 64)), Lsn(start))
         goes_on = next(last for last in lasts if last.end_position > start)
         needed_lsn = goes_on.end_lsn if header.entry_start else header.end_lsn
@@ -360,7 +360,7 @@ def test_a_consumer_gets_its_own_encoding() -> None:
             stream.on_copy_data(commit(0x100 * at, 0x100 * at + 0x20))
             stream.on_copy_data(begin(0x100 * at + 0x100))
     kept.log.take(stream)
-    kept.commit_lsn = kept.log.end
+    kept.readable_lsn = kept.log.end
     found = understood(asyncio.run(consume(kept, 0x100, encoding=client_encoding("LATIN1"))))
     rows = [row[13:].decode("latin_1") for _, given in found for row in given]
     assert rows == texts * 2 and len(found) == len(texts)
@@ -409,18 +409,18 @@ class Beginning(Made):
         super().__init__(1, 5)
         self._ever = ever
 
-    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        assert beyond == self.commit_lsn and timeout_s <= 10
+    async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        assert beyond == self.readable_lsn and timeout_s <= 10
         await asyncio.sleep(0 if self._ever else timeout_s)
         if self._ever:  # the segment's header and no entry yet, then more
-            whole = self.commit_lsn > START
-            self.commit_lsn = self.log.end if whole else START + SegmentHeader.BYTES
-        return self.commit_lsn
+            whole = self.readable_lsn > START
+            self.readable_lsn = self.log.end if whole else START + SegmentHeader.BYTES
+        return self.readable_lsn
 
 
 def test_a_consumer_of_a_log_that_begins_waits_for_its_first_settings() -> None:
     made = Beginning(ever=True)
-    made.commit_lsn = START
+    made.readable_lsn = START
     assert asyncio.run(LogicalLog(made.served()).known_settings()).publications == ("p",)
 
 
@@ -429,7 +429,7 @@ def test_a_log_that_no_proposer_streams_into_is_refused_in_time(
 ) -> None:
     monkeypatch.setattr("walkeeper_safekeeper.replication.logical_log.REPLICATE_S", 0.05)
     made = Beginning(ever=False)
-    made.commit_lsn = START
+    made.readable_lsn = START
     with pytest.raises(SqlRefused, match="no proposer has streamed into") as caught:
         asyncio.run(LogicalLog(made.served()).known_settings())
     assert caught.value.sqlstate == "57P03"

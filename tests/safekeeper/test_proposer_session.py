@@ -23,6 +23,7 @@ from walkeeper_common.wire.messages import ProposerElected, ProposerGreeting
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_safekeeper.consensus.acceptor_events import Received
 from walkeeper_safekeeper.proposer_session import LogCatalog, ProposerSession
+from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 
 GREETING = ProposerGreeting(1, "main", bytes(16), 0, 0, "", bytes(16), LogKind.PHYSICAL, "w", None)
 ANSWER = ReadResponse(NO_BALLOT, Lsn(0), 0, b"")
@@ -82,7 +83,7 @@ def session_of(
         post=post,
         append_at_once=lambda *_: 0,
     )
-    log = SimpleNamespace(cluster="main", driver=driver, sessions={}, proposers={}, paused=[])
+    log = SimpleNamespace(cluster="main", driver=driver, sessions=ProposerSessions())
     session = ProposerSession(
         cast(FramedConnection, peer),
         cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),

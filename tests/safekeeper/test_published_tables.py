@@ -23,7 +23,7 @@ def test_the_question_for_the_published_tables_repeats_until_the_log_has_the_ans
     def write(table: str, token: str) -> None:
         stream.on_published([("public", table)], (token,))
         made.log.take(stream)
-        made.commit_lsn = made.log.end
+        made.readable_lsn = made.log.end
 
     async def ask() -> None:
         logical = LogicalLog(made.served())

@@ -82,13 +82,13 @@ def catalog() -> FakeCatalog:
 def received(directory: Path, log: FakeLog) -> bytes:
     """Return the files of pg_receivewal, as far as the log is committed."""
     wal = b""
-    for i in range(int(log.commit_lsn - log.first_lsn) // MIB + 1):
-        name = segment_name(log.timeline, log.first_lsn + i * MIB, MIB)
+    for i in range(int(log.readable_lsn - log.oldest_lsn) // MIB + 1):
+        name = segment_name(log.timeline, log.oldest_lsn + i * MIB, MIB)
         for found in (f"{name}.partial", name):  # in this order: it may be renamed meanwhile
             with suppress(FileNotFoundError):
                 wal += (directory / found).read_bytes()
                 break
-    return wal[: log.commit_lsn - log.first_lsn]
+    return wal[: log.readable_lsn - log.oldest_lsn]
 
 
 @pytest.mark.parametrize("loop_factory", LOOPS)
@@ -106,7 +106,7 @@ def test_pg_receivewal_gets_every_committed_byte(
                 assert code == 0 or "already exists" in output, output
             # Kept from the first segment on, so that it starts there.
             log.slots.slots.acquire("rw", pid=-1)
-            log.slots.slots.confirm("rw", log.first_lsn, pid=-1)
+            log.slots.slots.confirm("rw", log.oldest_lsn, pid=-1)
             log.slots.release("rw", pid=-1)
         else:
             # An empty directory starts at the current segment: make it continue from the first.
@@ -114,15 +114,15 @@ def test_pg_receivewal_gets_every_committed_byte(
         process = spawn("pg_receivewal", *where, *slot, "--status-interval=1")
         await wait_until(lambda: received(tmp_path, log) == log.wal)
         log.append(wal_bytes(2 * MIB, seed=9))
-        assert received(tmp_path, log) == log.wal[: log.commit_lsn - log.first_lsn]
+        assert received(tmp_path, log) == log.wal[: log.readable_lsn - log.oldest_lsn]
         log.commit()
         await wait_until(lambda: received(tmp_path, log) == log.wal)
         (reader,) = log.readers
         assert (reader.application_name, reader.state.value) == ("pg_receivewal", "streaming")
         if with_slot:
-            await wait_until(lambda: reader.flush_lsn == log.commit_lsn)
-            await wait_until(lambda: log.slots.slots.get("rw").restart_lsn == log.commit_lsn)
-        await wait_until(lambda: reader.write_lsn == log.commit_lsn)
+            await wait_until(lambda: reader.flush_lsn == log.readable_lsn)
+            await wait_until(lambda: log.slots.slots.get("rw").restart_lsn == log.readable_lsn)
+        await wait_until(lambda: reader.write_lsn == log.readable_lsn)
         process.send_signal(signal.SIGINT)
         code, output = await ended(process)
         assert code == 0 and "error" not in output, output

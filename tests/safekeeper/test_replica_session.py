@@ -353,7 +353,7 @@ def test_a_port_that_another_process_takes_meanwhile_is_refused(
 def test_commands_answer_as_a_walsender_does() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port, application_name="a\x01b")
-        end = str(only(catalog).commit_lsn)
+        end = str(only(catalog).readable_lsn)
         system_id = str(only(catalog).system_id)
         assert row(await client.query("identify_system ;")) == [system_id, "1", end, None]
         for setting, value in {
@@ -364,7 +364,7 @@ def test_commands_answer_as_a_walsender_does() -> None:
             "wal_level": "replica",
             "application_name": "a?b",
             "TimeZone": "UTC",
-            "walkeeper.first_lsn": str(only(catalog).first_lsn),
+            "walkeeper.first_lsn": str(only(catalog).oldest_lsn),
             "walkeeper.kind": "physical",
         }.items():
             found = await client.query(f"SHOW {setting}")
@@ -405,7 +405,7 @@ def test_slots_are_durable_when_their_creation_is_answered() -> None:
         assert row(found) == ["a", "0/0", None, None]
         assert log.slots_file.writes == 1
         await client.query("CREATE_REPLICATION_SLOT b PHYSICAL (RESERVE_WAL)")
-        current = str(log.commit_lsn.round_down(MIB))
+        current = str(log.readable_lsn.round_down(MIB))
         assert row(await client.query("READ_REPLICATION_SLOT b")) == ["physical", current, "1"]
         assert row(await client.query("READ_REPLICATION_SLOT a")) == ["physical", None, None]
         assert sqlstates(await client.query("CREATE_REPLICATION_SLOT a PHYSICAL")) == ["42710"]

@@ -116,7 +116,7 @@ class Bench:
         folder.create_wal(durable)
         folder.save_control(durable)
         opened = folder.open_wal()
-        ends = {"first_lsn": START, "flush_lsn": START, "record_lsn": START}
+        ends = {"oldest_lsn": START, "flush_lsn": START, "record_lsn": START}
         acceptor = Acceptor(opened.durable, **ends, flaw_of_wal=page_flaw)
         self.others = HandWorker()
         self.driver = Driver(

@@ -140,7 +140,7 @@ def test_sql_ascii_is_the_encoding_of_the_database(database: str, expected: str 
     kept, stream = Kept(), new_stream(START, SEGMENT, settings={**SETTINGS, "encoding": database})
     stream.on_connected()
     kept.log.take(stream)
-    kept.commit_lsn = kept.log.end
+    kept.readable_lsn = kept.log.end
     login = Login("u", "a", "changes", replication=True, logical=True, encoding="SQL_ASCII")
     asked = encoding_of(login, LogicalLog(kept.served()))
     if expected is not None:

@@ -47,7 +47,7 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         wal = bytes(log.wal)
-        committed = log.commit_lsn
+        committed = log.readable_lsn
         log.append(wal_bytes(MIB, seed=2))
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN}")
@@ -86,7 +86,7 @@ def test_no_part_of_a_record_that_goes_on_is_sent_though_it_is_committed() -> No
         log.append(wal_bytes(500, seed=3))
         log.half_record_bytes = 1500
         log.commit()
-        client.report(log.commit_lsn, reply_requested=True)
+        client.report(log.readable_lsn, reply_requested=True)
         assert (await client.keepalive()).wal_end_lsn == log.whole_lsn
         other = await RawClient.connect(port)
         assert row(await other.query("IDENTIFY_SYSTEM"))[2] == str(log.whole_lsn)
@@ -130,9 +130,9 @@ def test_wal_sent_from_within_a_page_is_rounded_down_to_a_page() -> None:
         log, start = only(catalog), FIRST_LSN + 700
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {start}")
-        assert await client.wal(log.commit_lsn - start) == log.wal[700:]
+        assert await client.wal(log.readable_lsn - start) == log.wal[700:]
         ends = [end for _, end in log.reads]
-        assert ends[-1] == log.commit_lsn and log.commit_lsn % WAL_PAGE_BYTES == 333
+        assert ends[-1] == log.readable_lsn and log.readable_lsn % WAL_PAGE_BYTES == 333
         assert not [end for end in ends[:-1] if end % WAL_PAGE_BYTES]
 
     run_with_server(lambda: catalog_of(3 * MIB + 333), scenario)
@@ -158,11 +158,11 @@ def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, t
 def test_a_start_in_the_next_segment_waits_with_keepalives() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
-        start = log.commit_lsn + MIB
+        start = log.readable_lsn + MIB
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {start}")
         keepalive = await client.keepalive()
-        assert keepalive.wal_end_lsn == log.commit_lsn
+        assert keepalive.wal_end_lsn == log.readable_lsn
         client.report(start)
         log.append(wal_bytes(2 * MIB, seed=3))
         log.commit(start + 10)
@@ -201,7 +201,7 @@ def test_a_timeline_that_ends_while_it_is_streamed_ends_the_stream() -> None:
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN} TIMELINE 1")
         await client.wal(3 * MIB)
-        fork = log.commit_lsn + 50
+        fork = log.readable_lsn + 50
         log.append(wal_bytes(1000, seed=5))
         log.switch_timeline(fork, 2)
         log.commit()
@@ -228,7 +228,7 @@ def test_a_reader_that_stops_reading_stops_nobody_and_is_dropped() -> None:
         sent = {reader.application_name: reader.sent_lsn - FIRST_LSN for reader in log.readers}
         assert sent.pop("stuck", 0) < size
         for other in others:
-            other.report(log.commit_lsn)
+            other.report(log.readable_lsn)
         await wait_until(lambda: "stuck" not in {reader.application_name for reader in log.readers})
 
     limits = StreamLimits(keepalive_interval_s=1.0, sender_timeout_s=4.0)
@@ -257,13 +257,13 @@ def test_silent_clients_are_pinged_then_dropped_and_answering_ones_kept() -> Non
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         silent = await RawClient.connect(port, application_name="silent")
-        await silent.start(f"START_REPLICATION {log.commit_lsn}")
+        await silent.start(f"START_REPLICATION {log.readable_lsn}")
         polite = await RawClient.connect(port, application_name="polite")
-        await polite.start(f"START_REPLICATION {log.commit_lsn}")
+        await polite.start(f"START_REPLICATION {log.readable_lsn}")
         pinged = 0
         while pinged < 3:
             if (await polite.keepalive()).reply_requested:
-                polite.report(log.commit_lsn)
+                polite.report(log.readable_lsn)
                 pinged += 1
         assert [reader.application_name for reader in log.readers] == ["polite"]
 
@@ -286,17 +286,17 @@ def test_feedback_moves_the_slot_lazily_and_retention_with_what_is_durable() -> 
             assert sqlstates(await other.query(text)) == ["55006"]
         assert log.readers.retention_lsn() == FIRST_LSN
         client.send(b"d", HotStandbyFeedback(0, 700, 0, 600, 0).pack())
-        client.report(log.commit_lsn + 10 * MIB)  # a lie: it has no more than it was sent
-        await wait_until(lambda: slots.get("s").durable_lsn == log.commit_lsn)
-        assert reserved is not None and reserved < log.commit_lsn
-        assert log.readers.retention_lsn() == log.commit_lsn
+        client.report(log.readable_lsn + 10 * MIB)  # a lie: it has no more than it was sent
+        await wait_until(lambda: slots.get("s").durable_lsn == log.readable_lsn)
+        assert reserved is not None and reserved < log.readable_lsn
+        assert log.readers.retention_lsn() == log.readable_lsn
         assert [(r.xmin, r.catalog_xmin, r.slot) for r in log.readers] == [(700, 600, "s")]
         writes = log.slots_file.writes
         log.append(wal_bytes(1000, seed=6))
         log.commit()
         await client.wal(1000)
-        client.report(log.commit_lsn)
-        await wait_until(lambda: slots.get("s").restart_lsn == log.commit_lsn)
+        client.report(log.readable_lsn)
+        await wait_until(lambda: slots.get("s").restart_lsn == log.readable_lsn)
         assert log.slots_file.writes == writes, "a move within a segment costs no fsync"
         client.writer.close()
         await wait_until(lambda: slots.get("s").active_pid is None)
@@ -308,11 +308,11 @@ def test_a_truncation_below_what_was_sent_ends_the_connection() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         behind = await RawClient.connect(port, application_name="waits ahead")
-        await behind.start(f"START_REPLICATION {log.commit_lsn + MIB}")
+        await behind.start(f"START_REPLICATION {log.readable_lsn + MIB}")
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN}")
         await client.wal(3 * MIB)
-        cut = log.commit_lsn - 100
+        cut = log.readable_lsn - 100
         log.commit(cut)
         log.readers.end_those_sent_beyond(cut)
         found = await client.until(b"Z")
@@ -349,11 +349,11 @@ def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {log.commit_lsn}")
+        await client.start(f"START_REPLICATION {log.readable_lsn}")
         log.append(wal_bytes(10))
         del log.wal[: 4 * MIB]
-        log.first_lsn = log.commit_lsn + MIB
-        log.commit(log.commit_lsn + 10)
+        log.oldest_lsn = log.readable_lsn + MIB
+        log.commit(log.readable_lsn + 10)
         assert sqlstates(await client.until(b"Z")) == ["58P01"]
         client.report(FIRST_LSN)  # reports under way are ignored
         client.send(b"c")

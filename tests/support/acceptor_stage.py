@@ -121,7 +121,7 @@ class AcceptorStage:
 
     def _open(self, flush_lsn: Lsn, record_lsn: Lsn) -> str:
         self.acceptor = Acceptor(
-            self.durable, first_lsn=CREATION_LSN, flush_lsn=flush_lsn, record_lsn=record_lsn
+            self.durable, oldest_lsn=CREATION_LSN, flush_lsn=flush_lsn, record_lsn=record_lsn
         )
         return "ok"
 

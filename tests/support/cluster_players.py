@@ -114,7 +114,7 @@ class Safekeeper:
         self.synced_bytes = len(self.wal)
         end_lsn = CREATION_LSN + len(self.wal)
         self.acceptor = Acceptor(
-            self.durable, first_lsn=CREATION_LSN, flush_lsn=end_lsn, record_lsn=end_lsn
+            self.durable, oldest_lsn=CREATION_LSN, flush_lsn=end_lsn, record_lsn=end_lsn
         )
 
     def durable_wal(self) -> bytes:

@@ -49,16 +49,16 @@ class SlotsFile:
 
 @dataclass
 class FakeLog:
-    """A log whose `wal` begins at `first_lsn`; received WAL need not be committed."""
+    """A log whose `wal` begins at `oldest_lsn`; received WAL need not be committed."""
 
     cluster: str = "main"
     system_id: int = 7_400_000_000_000_000_001
     timeline: int = 1
     segment_bytes: int = MIB
     server_version: str = "15.18 (Debian 15.18-0+deb12u1)"
-    first_lsn: Lsn = FIRST_LSN
+    oldest_lsn: Lsn = FIRST_LSN
     wal: bytearray = field(default_factory=bytearray)
-    commit_lsn: Lsn = FIRST_LSN
+    readable_lsn: Lsn = FIRST_LSN
     readers: Readers = field(default_factory=Readers)
     logical: None = None
     histories: dict[int, bytes] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class FakeLog:
     def append(self, wal: bytes) -> Lsn:
         """Append WAL that is received and not committed."""
         self.wal += wal
-        return self.first_lsn + len(self.wal)
+        return self.oldest_lsn + len(self.wal)
 
     def commit(self, lsn: Lsn | None = None) -> None:
-        self.commit_lsn = self.first_lsn + len(self.wal) if lsn is None else lsn
+        self.readable_lsn = self.oldest_lsn + len(self.wal) if lsn is None else lsn
         self._committed.set()
         self._committed = asyncio.Event()
 
@@ -87,31 +87,31 @@ class FakeLog:
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         self.reads.append((begin, end))
-        if begin < self.first_lsn:
-            raise WalRemoved(begin, self.first_lsn)
-        if end > self.commit_lsn:
+        if begin < self.oldest_lsn:
+            raise WalRemoved(begin, self.oldest_lsn)
+        if end > self.readable_lsn:
             raise Refused(f"{end} is not committed any more")
-        return bytes(self.wal[begin - self.first_lsn : end - self.first_lsn])
+        return bytes(self.wal[begin - self.oldest_lsn : end - self.oldest_lsn])
 
     @property
     def whole_lsn(self) -> Lsn:
         """The committed WAL, but for half a record."""
-        return self.commit_lsn - self.half_record_bytes
+        return self.readable_lsn - self.half_record_bytes
 
     async def whole_end(self) -> Lsn:
         return self.whole_lsn
 
     async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        return await self.wait_for_commit(beyond + self.half_record_bytes, timeout_s)
+        return await self.wait_for_readable(beyond + self.half_record_bytes, timeout_s)
 
-    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
+    async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
         try:
             async with asyncio.timeout(timeout_s):
-                while self.commit_lsn <= beyond:
+                while self.readable_lsn <= beyond:
                     await self._committed.wait()
         except TimeoutError:
             pass
-        return self.commit_lsn
+        return self.readable_lsn
 
     def timeline_history(self, timeline: int) -> bytes | None:
         return self.histories.get(timeline)

@@ -129,7 +129,7 @@ class StoredSafekeeper:
         self.is_up, self.is_spoilt = True, False
         acceptor = Acceptor(
             opened.durable,
-            first_lsn=opened.store.first_lsn,
+            oldest_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
         )

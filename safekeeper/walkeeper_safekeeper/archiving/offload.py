@@ -1,6 +1,6 @@
 """Offloads one log to its archive, and reads back what has left the disk. offload_plan's shell.
 
-No commit waits for this code. It looks at commit_lsn once a second and reads segments beside the
+No commit waits for this code. It looks at readable_lsn once a second and reads segments beside the
 writer. It waits for the store on its own threads, whose work (hashing, compressing, sockets) runs
 outside the interpreter's lock. `status` shows a failure, and the next tick tries again.
 
@@ -77,7 +77,7 @@ class OffloadedLog(Protocol):
     @property
     def configuration(self) -> Configuration: ...
     @property
-    def commit_lsn(self) -> Lsn: ...
+    def readable_lsn(self) -> Lsn: ...
     def timeline_history(self, timeline: int) -> bytes | None: ...
     def archive_moved(self) -> None:
         """Note that archived_lsn is greater now: WAL may go."""
@@ -245,25 +245,25 @@ class Offload:
         self.post(event)
 
     def _measure(self) -> None:
-        """Start a measurement if commit_lsn has passed the end of another segment."""
-        commit_lsn = self._log.commit_lsn
-        is_due = commit_lsn.round_down(self._segment_bytes) > self.plan.whole_lsn
+        """Start a measurement if readable_lsn has passed the end of another segment."""
+        readable_lsn = self._log.readable_lsn
+        is_due = readable_lsn.round_down(self._segment_bytes) > self.plan.whole_lsn
         if is_due and not self._is_measuring:
             self._is_measuring = True
-            self._start(self._grow(commit_lsn), "measuring")
+            self._start(self._grow(readable_lsn), "measuring")
 
-    async def _grow(self, commit_lsn: Lsn) -> None:
+    async def _grow(self, readable_lsn: Lsn) -> None:
         try:
-            end_lsn = await self._last_record_end(commit_lsn)
+            end_lsn = await self._last_record_end(readable_lsn)
             self.post(Grown(end_lsn.round_down(self._segment_bytes)))
         except WalkeeperError as error:
             logger.error("cluster %s: looking for whole segments: %s", self._log.cluster, error)
         finally:
             self._is_measuring = False
 
-    async def _last_record_end(self, commit_lsn: Lsn) -> Lsn:
-        record = await call(self._looker, lambda: self._store.record_end(commit_lsn))
-        return min(record.next_lsn, commit_lsn)
+    async def _last_record_end(self, readable_lsn: Lsn) -> Lsn:
+        record = await call(self._looker, lambda: self._store.record_end(readable_lsn))
+        return min(record.next_lsn, readable_lsn)
 
     # Looking
 
@@ -406,7 +406,7 @@ class Offload:
 
     async def _archive_tail(self, *, is_ours: bool) -> TailArchived:
         """Archive whole records only: bytes after the last one may still be replaced."""
-        end_lsn = await self._last_record_end(self._log.commit_lsn)
+        end_lsn = await self._last_record_end(self._log.readable_lsn)
         begin_lsn = end_lsn.round_down(self._segment_bytes)
         if end_lsn > begin_lsn >= self.plan.archived_lsn:
             timeline = Timelines(self._history).before(end_lsn)

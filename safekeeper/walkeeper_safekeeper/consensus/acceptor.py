@@ -84,13 +84,13 @@ class Acceptor(LogPositions):
         self,
         durable: Durable,
         *,
-        first_lsn: Lsn,
+        oldest_lsn: Lsn,
         flush_lsn: Lsn,
         record_lsn: Lsn,
         flaw_of_wal: answers.FlawOfWal | None = None,
     ) -> None:
         super().__init__(durable, flush_lsn)
-        self.durable, self.first_lsn, self.flaw_of_wal = durable, first_lsn, flaw_of_wal
+        self.durable, self.oldest_lsn, self.flaw_of_wal = durable, oldest_lsn, flaw_of_wal
         self.member = member_name(durable.acceptor_id, durable.incarnation)  # signs its promises
         self.appender: int | None = None
         self.elected = False  # ProposerElected of the promised ballot was processed in this life
@@ -131,8 +131,8 @@ class Acceptor(LogPositions):
                 return self.on_storage_failed(text)
             case StandbysReported(feedback):
                 return self.on_standbys_reported(feedback)
-            case SegmentsRemoved(first_lsn):
-                self.first_lsn = first_lsn
+            case SegmentsRemoved(oldest_lsn):
+                self.oldest_lsn = oldest_lsn
                 return []
             case _:
                 assert_never(event)

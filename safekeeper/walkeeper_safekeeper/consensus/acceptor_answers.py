@@ -34,7 +34,7 @@ class Speaker(Protocol):
 
     durable: Durable
     member: str
-    first_lsn: Lsn
+    oldest_lsn: Lsn
     flush_lsn: Lsn
     commit_lsn: Lsn
     restart_lsn: Lsn
@@ -58,7 +58,7 @@ def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> Accept
         configuration=durable.configuration,
         ballot=durable.ballot,
         history=cut(durable.history, flush_lsn),
-        first_lsn=acceptor.first_lsn,
+        first_lsn=acceptor.oldest_lsn,
         flush_lsn=flush_lsn,
         record_lsn=record_lsn,
         commit_lsn=min(acceptor.commit_lsn, flush_lsn),
@@ -79,7 +79,7 @@ def refused_vote(acceptor: Speaker) -> VoteResponse:
         generation=durable.configuration.generation,
         ballot=durable.ballot,
         granted=False,
-        first_lsn=acceptor.first_lsn,
+        first_lsn=acceptor.oldest_lsn,
         flush_lsn=acceptor.flush_lsn,
         record_lsn=ZERO_LSN,
         restart_lsn=acceptor.restart_lsn,

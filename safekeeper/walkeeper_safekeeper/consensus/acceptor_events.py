@@ -100,9 +100,9 @@ class WalRead:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsRemoved:
-    """Retention removed whole segments below first_lsn."""
+    """Retention removed whole segments below oldest_lsn."""
 
-    first_lsn: Lsn
+    oldest_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Member(Protocol):
     durable: Durable
     member: str
     elected: bool
-    first_lsn: Lsn
+    oldest_lsn: Lsn
     flush_lsn: Lsn
     commit_lsn: Lsn
     restart_lsn: Lsn
@@ -112,7 +112,7 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
         commit_lsn=acceptor.commit_lsn,
         restart_lsn=acceptor.restart_lsn,
         history=cut(durable.history, acceptor.flush_lsn),
-        first_lsn=acceptor.first_lsn,
+        first_lsn=acceptor.oldest_lsn,
     )
 
 

@@ -14,7 +14,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import Effect, ReadWal, Send
 from walkeeper_safekeeper.consensus.durable import Durable
 
 
-class ReadableLog(Speaker, Protocol):
+class DonorLog(Speaker, Protocol):
     """The part of the acceptor that an answer depends on."""
 
     durable: Durable
@@ -23,14 +23,14 @@ class ReadableLog(Speaker, Protocol):
     truncations: int
 
 
-def answer_read(log: ReadableLog, connection: int, ask: ReadRequest) -> list[Effect]:
+def answer_read(log: DonorLog, connection: int, ask: ReadRequest) -> list[Effect]:
     """Read the part of the request that may be read now, or answer why none may."""
     limit = readable_end(log, ask.ballot)
     if limit is None:
         text = f"{ask.ballot} has not been elected here (promised: {log.durable.ballot})"
         return [Send(connection, reject_of(log, RejectCode.NOT_READABLE, text))]
-    if ask.begin_lsn < log.first_lsn:
-        text = f"WAL at {ask.begin_lsn} is gone here, the oldest kept is at {log.first_lsn}"
+    if ask.begin_lsn < log.oldest_lsn:
+        text = f"WAL at {ask.begin_lsn} is gone here, the oldest kept is at {log.oldest_lsn}"
         return [Send(connection, reject_of(log, RejectCode.WAL_REMOVED, text))]
     end_lsn = min(ask.begin_lsn + ask.size_max, limit)
     if end_lsn <= ask.begin_lsn:
@@ -38,7 +38,7 @@ def answer_read(log: ReadableLog, connection: int, ask: ReadRequest) -> list[Eff
     return [ReadWal(connection, ask, log.truncations, end_lsn)]
 
 
-def answer_wal_read(log: ReadableLog, read: WalRead) -> list[Effect]:
+def answer_wal_read(log: DonorLog, read: WalRead) -> list[Effect]:
     """Ask the same question again, now that the bytes are here (R13)."""
     if read.text is not None:
         return [Send(read.connection, reject_of(log, RejectCode.WAL_REMOVED, read.text))]
@@ -53,7 +53,7 @@ def answer_wal_read(log: ReadableLog, read: WalRead) -> list[Effect]:
     return [Send(read.connection, response)]
 
 
-def readable_end(log: ReadableLog, ballot: Ballot) -> Lsn | None:
+def readable_end(log: DonorLog, ballot: Ballot) -> Lsn | None:
     """Return the LSN up to which a reader that names `ballot` may read, or None.
 
     A reader with NO_BALLOT may read committed WAL. A reader with the promised ballot may read up

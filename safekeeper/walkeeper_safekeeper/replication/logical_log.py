@@ -72,7 +72,7 @@ class EntryCursor:
     @property
     def is_at_end(self) -> bool:
         """True if all committed bytes were read."""
-        return self._held.end >= self._log.commit_lsn
+        return self._held.end >= self._log.readable_lsn
 
     @property
     def read_position(self) -> Lsn:
@@ -84,7 +84,7 @@ class EntryCursor:
         """Up to where `more` will have read."""
         begin, log = self._held.end, self._log
         segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes
-        return max(begin, min(log.commit_lsn, segment_end, begin + CHUNK_BYTES_MAX))
+        return max(begin, min(log.readable_lsn, segment_end, begin + CHUNK_BYTES_MAX))
 
     @property
     def last(self) -> tuple[Lsn | None, Lsn]:
@@ -125,7 +125,7 @@ class LogicalLog:
         self.positions = ConsumerPositions(self.log.slots.slots)
 
     async def follow(self) -> None:
-        """Keep up with commit_lsn, until cancelled."""
+        """Keep up with readable_lsn, until cancelled."""
         while True:
             waits = self.positions.wanted or self.positions.unwanted or self._answers
             await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
@@ -205,8 +205,8 @@ class LogicalLog:
 
     async def _refresh(self) -> None:
         log = self.log
-        segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
-        while segment >= log.first_lsn:
+        segment = Lsn(max(log.readable_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
+        while segment >= log.oldest_lsn:
             known = self._end_position >= segment
             cursor = EntryCursor(log, self._end_position if known else segment)
             await self._walk(cursor)
@@ -234,8 +234,8 @@ class LogicalLog:
     async def _find_settings(self) -> None:
         """Read the settings in the newest segment in which an entry starts."""
         log = self.log
-        segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
-        while self.settings is None and segment >= log.first_lsn:
+        segment = Lsn(max(log.readable_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
+        while self.settings is None and segment >= log.oldest_lsn:
             cursor = EntryCursor(log, segment)
             while self.settings is None and not cursor.is_at_end:
                 for frame in await cursor.more():
@@ -252,7 +252,7 @@ class LogicalLog:
         clock = asyncio.get_running_loop().time
         until_s = clock() + REPLICATE_S
         while True:
-            commit_lsn = self.log.commit_lsn
+            readable_lsn = self.log.readable_lsn
             try:
                 await self.refresh()
             except WalkeeperError as error:  # cut while it was read: what is known still holds
@@ -261,7 +261,7 @@ class LogicalLog:
                 return self.settings
             if (left_s := until_s - clock()) <= 0:
                 break
-            await self.log.wait_for_commit(commit_lsn, left_s)
+            await self.log.wait_for_readable(readable_lsn, left_s)
         raise SqlRefused(
             "57P03",
             f'no proposer has streamed into cluster "{self.log.cluster}" yet, as far as this '
@@ -273,7 +273,7 @@ class LogicalLog:
     async def _header(self, segment: Lsn) -> SegmentHeader | None:
         """Return the header of a segment, or None while it is not committed."""
         known = self._headers.get(segment)
-        if known is None and segment + SegmentHeader.BYTES <= self.log.commit_lsn:
+        if known is None and segment + SegmentHeader.BYTES <= self.log.readable_lsn:
             data = await self.log.read_committed(segment, segment + SegmentHeader.BYTES)
             known = self._headers[segment] = SegmentHeader.unpack(data, segment)
         return known
@@ -284,9 +284,9 @@ class LogicalLog:
         Return None if some of them are no longer kept here.
         """
         log = self.log
-        for gone in [segment for segment in self._headers if segment < log.first_lsn]:
+        for gone in [segment for segment in self._headers if segment < log.oldest_lsn]:
             del self._headers[gone]
-        low, high = log.first_lsn, log.commit_lsn.round_down(log.segment_bytes)
+        low, high = log.oldest_lsn, log.readable_lsn.round_down(log.segment_bytes)
         header = await self._header(low)
         if header is None:
             return low  # no byte is committed yet
@@ -300,7 +300,7 @@ class LogicalLog:
             else:
                 low, header = middle, tried
         start = (header.entry_start or low).round_down(log.segment_bytes)
-        if start >= log.first_lsn:
+        if start >= log.oldest_lsn:
             return start
         # The entry that goes on here began below what is kept (a newcomer's log starts inside of
         # one, most often). A consumer that has this entry lacks none.
@@ -322,14 +322,14 @@ class LogicalLog:
         Consumers hold back at most `keep_bytes_max`, so that no consumer fills the disk. A consumer
         that lags further is fed from the archive. Without one it has to start anew.
         """
-        log, wanted = self.log, [self.log.commit_lsn]
+        log, wanted = self.log, [self.log.readable_lsn]
         slots_lsn, readers = log.slots.slots.retention_lsn(), log.readers.retention_lsn()
         if slots_lsn is not None:
-            wanted.append(await self.segment_of(slots_lsn) or log.first_lsn)
+            wanted.append(await self.segment_of(slots_lsn) or log.oldest_lsn)
         if readers is not None:
             wanted.append(readers)
         self.needed_lsn = min(wanted)
-        return max(self.needed_lsn, Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))
+        return max(self.needed_lsn, Lsn(max(0, log.readable_lsn - Lsn(keep_bytes_max))))
 
 
 class Describer:

@@ -190,7 +190,7 @@ class LogicalSession:
             )
             log.readers.register(reader)
             try:
-                if segment < log.first_lsn:  # it went while we looked
+                if segment < log.oldest_lsn:  # it went while we looked
                     raise _lost(log, asked.slot, start_lsn)
                 logger.info("started streaming %s", _describe(reader))
                 stream = LogicalStream(

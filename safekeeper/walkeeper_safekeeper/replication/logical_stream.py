@@ -174,7 +174,7 @@ class LogicalStream(WalStream):
         while True:
             if cursor.is_at_end:
                 reader.state = ReaderState.STREAMING
-                await log.wait_for_commit(cursor.read_position, self._until_next_duty_s())
+                await log.wait_for_readable(cursor.read_position, self._until_next_duty_s())
             else:
                 for frame in await self._more(cursor):
                     await self._on_frame(frame)
@@ -224,7 +224,7 @@ class LogicalStream(WalStream):
                     return is_whole and frame.end_lsn > self._consumer.sent_lsn
             if ahead.is_at_end:
                 wait_s = self._until_next_duty_s()
-                await self._log.wait_for_commit(ahead.read_position, wait_s)
+                await self._log.wait_for_readable(ahead.read_position, wait_s)
             await self._do_duties()
 
     def _is_asked_for(self, first: Frame) -> bool:

@@ -89,7 +89,7 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
         case "walkeeper.cluster":
             return log.cluster
         case "walkeeper.first_lsn":  # where the oldest segment starts that is kept
-            return str(log.first_lsn)
+            return str(log.oldest_lsn)
         case "walkeeper.kind":
             return "physical" if log.logical is None else "logical"
     if known not in FIXED_SETTINGS:
@@ -155,7 +155,7 @@ async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
     """Create a slot; return once it is durable. RESERVE_WAL keeps WAL from the current segment."""
     restart_lsn = None
     if asked.reserve_wal:
-        restart_lsn = max((await log.whole_end()).round_down(log.segment_bytes), log.first_lsn)
+        restart_lsn = max((await log.whole_end()).round_down(log.segment_bytes), log.oldest_lsn)
     await log.slots.create(asked.slot, temporary=asked.temporary, restart_lsn=restart_lsn, pid=pid)
     names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
     row = (asked.slot, "0/0", None, None)

@@ -117,9 +117,9 @@ class Readers:
 class ServedLog(Protocol):
     """One log, as its PostgreSQL clients see it.
 
-    `timeline` is that of the WAL at commit_lsn. It changes before commit_lsn passes the fork, and
-    its history file is here by then. On every timeline the log is one sequence of bytes. The first
-    segment of a new timeline repeats its parent's bytes up to the fork.
+    `timeline` is that of the WAL at readable_lsn. It changes before readable_lsn passes the fork,
+    and its history file is here by then. On every timeline the log is one sequence of bytes. The
+    first segment of a new timeline repeats its parent's bytes up to the fork.
     """
 
     @property
@@ -136,15 +136,15 @@ class ServedLog(Protocol):
         ...
 
     @property
-    def first_lsn(self) -> Lsn: ...
+    def oldest_lsn(self) -> Lsn: ...
     @property
-    def commit_lsn(self) -> Lsn: ...
+    def readable_lsn(self) -> Lsn: ...
     @property
     def whole_lsn(self) -> Lsn:
-        """The end of the whole records below commit_lsn, as far as the log was read. It never
+        """The end of the whole records below readable_lsn, as far as the log was read. It never
         falls.
 
-        In a logical log it is commit_lsn. `whole_end` and `wait_for_whole` read further.
+        In a logical log it is readable_lsn. `whole_end` and `wait_for_whole` read further.
         """
         ...
 
@@ -160,13 +160,13 @@ class ServedLog(Protocol):
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """Return all of [begin, end), at most 128 KiB within one segment, off the event loop.
 
-        Raise WalRemoved below first_lsn, Refused if commit_lsn has fallen below `end`, and
+        Raise WalRemoved below oldest_lsn, Refused if readable_lsn has fallen below `end`, and
         StorageError if the disk fails.
         """
         ...
 
-    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        """Return commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+    async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        """Return readable_lsn as soon as it is greater than `beyond`, or when the time is over."""
         ...
 
     async def whole_end(self) -> Lsn:

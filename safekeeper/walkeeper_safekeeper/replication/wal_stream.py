@@ -93,14 +93,14 @@ def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
             "server's history",
             detail=f"This server's history forked from timeline {timeline} at {fork.lsn}.",
         )
-    if start_lsn < log.first_lsn:
+    if start_lsn < log.oldest_lsn:
         raise wal_removed(log, start_lsn, timeline)
-    next_segment = log.commit_lsn.round_down(log.segment_bytes) + log.segment_bytes
-    if start_lsn > log.commit_lsn and start_lsn >= next_segment + log.segment_bytes:
+    next_segment = log.readable_lsn.round_down(log.segment_bytes) + log.segment_bytes
+    if start_lsn > log.readable_lsn and start_lsn >= next_segment + log.segment_bytes:
         raise SqlRefused(
             "XX000",
             f"requested starting point {start_lsn} is ahead of the WAL flush position of this "
-            f"server {log.commit_lsn}",
+            f"server {log.readable_lsn}",
         )
 
 
@@ -110,7 +110,7 @@ def wal_removed(log: ServedLog, lsn: Lsn, timeline: int) -> SqlRefused:
     return SqlRefused(
         "58P01",
         f"requested WAL segment {name} has already been removed",
-        hint=f"The oldest WAL kept here is at {log.first_lsn}: take older WAL from the archive "
+        hint=f"The oldest WAL kept here is at {log.oldest_lsn}: take older WAL from the archive "
         "(restore_command), or make the standby anew.",
     )
 
@@ -217,7 +217,7 @@ class WalStream:
         self._log.readers.on_feedback()
         if said.reply_requested:
             self._answer_soon()
-        confirmed = min(reader.confirmed_lsn, self._log.commit_lsn)
+        confirmed = min(reader.confirmed_lsn, self._log.readable_lsn)
         if reader.slot is not None and confirmed:
             slot = self._log.slots.slots.confirm(reader.slot, confirmed, pid=reader.pid)
             segment = confirmed.round_down(self._log.segment_bytes)
@@ -254,8 +254,10 @@ class WalStream:
         while True:
             fork, whole_lsn = fork_of(log, self._timeline), log.whole_lsn
             end_lsn = whole_lsn if fork is None else min(whole_lsn, fork.lsn)
-            if log.commit_lsn < reader.promised_lsn:
-                raise StreamEnded(f"{log.commit_lsn} is committed, {reader.promised_lsn} was sent")
+            if log.readable_lsn < reader.promised_lsn:
+                raise StreamEnded(
+                    f"{log.readable_lsn} is committed, {reader.promised_lsn} was sent"
+                )
             if fork is not None and reader.sent_lsn >= fork.lsn:
                 break
             if reader.sent_lsn < end_lsn:
@@ -283,7 +285,7 @@ class WalStream:
         assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
         header = XLogData.pack_header(
             start_lsn=begin,
-            wal_end_lsn=max(end, log.commit_lsn),
+            wal_end_lsn=max(end, log.readable_lsn),
             sent_at_us=self._now_us(),
             payload_bytes=len(wal),
         )
@@ -314,7 +316,7 @@ class WalStream:
             await self._client.drain(self._limits.sender_timeout_s)
 
     def _send_keepalive(self, *, reply_requested: bool) -> None:
-        wal_end_lsn = min(self._reader.sent_lsn, self._log.commit_lsn)
+        wal_end_lsn = min(self._reader.sent_lsn, self._log.readable_lsn)
         keepalive = Keepalive(wal_end_lsn, self._now_us(), reply_requested)
         self._client.send(copy_data(keepalive.pack()))
         self._sent_at_s = self._clock()

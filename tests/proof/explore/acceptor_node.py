@@ -249,4 +249,4 @@ class AcceptorNode:
 
     def _started(self) -> Acceptor:
         end = at_lsn(len(self.wal))
-        return Acceptor(self.durable, first_lsn=CREATION, flush_lsn=end, record_lsn=end)
+        return Acceptor(self.durable, oldest_lsn=CREATION, flush_lsn=end, record_lsn=end)

@@ -100,7 +100,7 @@ class Story:
         # WAL that was committed and not made durable is the quorum's business, not this acceptor's.
         store.committed_lsn = self.saved.commit_lsn
         self.acceptor = Acceptor(
-            self.saved, first_lsn=store.first_lsn, flush_lsn=flush_lsn, record_lsn=flush_lsn
+            self.saved, oldest_lsn=store.first_lsn, flush_lsn=flush_lsn, record_lsn=flush_lsn
         )
         self.writer, self.reader, self.allocator = Jobs(), Jobs(), Jobs()
         self.driver = Driver(
@@ -302,7 +302,7 @@ def run_creation(data: bytes) -> None:
     )
     require(major_version(configuration.server_version) >= 0, "configuration={}", configuration)
     start = configuration.creation_lsn
-    acceptor = Acceptor(durable, first_lsn=start, flush_lsn=start, record_lsn=start)
+    acceptor = Acceptor(durable, oldest_lsn=start, flush_lsn=start, record_lsn=start)
     ballot = Ballot(1, b"p" * 16)
     generation = configuration.generation % 2**32
     vote = VoteRequest(generation, ballot, durable.log_uuid, acceptor.member)

@@ -125,7 +125,7 @@ async def _session(data: bytes) -> None:
         await asyncio.wait_for(session.run(), SESSION_S_MAX)
     finally:
         logging.disable(logging.NOTSET)
-    _check_sent(bytes(client.sent), log.commit_lsn)
+    _check_sent(bytes(client.sent), log.readable_lsn)
     require(len(log.readers) == 0, "{} stay", list(log.readers))
     held = [slot for slot in log.slots.slots if slot.active_pid is not None or slot.temporary]
     require(not held, "{} stay in use", held)

@@ -280,7 +280,7 @@ LOGICAL = (
         "logical_log",
         "consumers hold back a limited part of the log",
         "LogicalLog.horizon",
-        "max(self.needed_lsn, Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))",
+        "max(self.needed_lsn, Lsn(max(0, log.readable_lsn - Lsn(keep_bytes_max))))",
         "self.needed_lsn",
         CONSUMER_TEST
         + "test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit",

@@ -113,7 +113,7 @@ class PinnedReader:
         acceptor, random = self.driver.acceptor, self.world.random
         ballots = [NO_BALLOT, acceptor.durable.ballot, *list(self._histories)[-2:]]
         behind = random.randrange(READ_BYTES_MAX)
-        begin_lsn = Lsn(max(acceptor.first_lsn, int(acceptor.flush_lsn) - behind))
+        begin_lsn = Lsn(max(acceptor.oldest_lsn, int(acceptor.flush_lsn) - behind))
         ask = ReadRequest(random.choice(ballots), begin_lsn, READ_BYTES_MAX)
         self.driver.post(Received(self.connection, ask))
 

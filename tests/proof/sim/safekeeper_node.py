@@ -78,7 +78,7 @@ class SafekeeperNode(Bunches):
         self._readers: list[Reader] = []
         self._pinned: list[PinnedReader] = []
         self._votes: dict[Ballot, Lsn] = {}
-        self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._first_lsn = Lsn(0)
+        self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._oldest_lsn = Lsn(0)
         self._clock, self._rank = Clock(world, self.name), (NO_BALLOT, Lsn(0))
         self.start()
 
@@ -139,7 +139,7 @@ class SafekeeperNode(Bunches):
         durable, store = opened.durable, opened.store
         acceptor = Acceptor(
             durable,
-            first_lsn=store.first_lsn,
+            oldest_lsn=store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
             flaw_of_wal=page_flaw if durable.is_physical else None,
@@ -161,7 +161,7 @@ class SafekeeperNode(Bunches):
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
         self._vouched_lsn = acceptor.flush_lsn
-        self._judged_lsn = self._committed_lsn = self._first_lsn = store.first_lsn
+        self._judged_lsn = self._committed_lsn = self._oldest_lsn = store.first_lsn
         if self.loss is None:
             self.oracles.promises.speaks_as(self.name, durable.ballot)
             self._judge_log("recovered", acceptor.flush_lsn)
@@ -309,9 +309,9 @@ class SafekeeperNode(Bunches):
             if random.random() < 0.3:
                 self.crash()  # its operator starts it again
             return
-        if driver.acceptor.first_lsn > self._first_lsn:
-            self._first_lsn = driver.acceptor.first_lsn
-            self.on_removed(self, self._first_lsn)
+        if driver.acceptor.oldest_lsn > self._oldest_lsn:
+            self._oldest_lsn = driver.acceptor.oldest_lsn
+            self.on_removed(self, self._oldest_lsn)
         keep_bytes = self.world.options.retention_bytes
         if keep_bytes is not None and random.random() < 0.3:
             self._retain(driver, keep_bytes)
@@ -343,14 +343,9 @@ class SafekeeperNode(Bunches):
             segments_max = self.world.random.choice((0, 0, 1, 100))
             self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
-        remove_unwanted(
-            driver, self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn
-        )
-
-    def _retention_lsn(self) -> Lsn:
-        assert self.driver is not None
         promised = [r.promised_lsn for r in self._readers if not r.is_over]
-        return min([self.driver.acceptor.commit_lsn, *promised])
+        horizon_lsn = min([driver.acceptor.commit_lsn, *promised])
+        remove_unwanted(driver, horizon_lsn, keep_bytes=keep_bytes, archived_lsn=archived_lsn)
 
     # Connections
 
