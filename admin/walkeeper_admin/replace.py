@@ -1,6 +1,6 @@
 """`walkeeper replace`: performs the steps of replacing.py on real safekeepers. Shell.
 
-Which question is next is decided there, from the answers alone; so this process may be killed at
+That module chooses the next question from the answers alone. An operator may kill this process at
 any point, and the same command goes on where it was.
 """
 

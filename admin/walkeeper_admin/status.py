@@ -114,7 +114,7 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
 
 
 def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The configuration as those know it who know the newest."""
+    """Return the newest configuration that a safekeeper reports, or None."""
     told = [answer["cluster"] for answer in answers if "cluster" in answer]
     return max(told, key=lambda facts: facts["generation"]) if told else None
 
@@ -211,7 +211,7 @@ def _have_quorum(facts: dict[str, Any], serving: set[str]) -> bool:
 def _replacing(
     facts: dict[str, Any], known: Sequence[dict[str, Any]]
 ) -> dict[str, int | None] | None:
-    """Who goes, who comes, and how many bytes that one lacks; None: nobody is replaced."""
+    """Return the member that leaves, the one that joins, and the bytes that it lacks, or None."""
     if not facts.get("joining"):
         return None
     return {
@@ -246,7 +246,7 @@ def _to_go(newcomers: set[str], known: Sequence[dict[str, Any]]) -> int | None:
 
 
 def _proposer(known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The one that leads in the greatest term that any safekeeper has promised."""
+    """Return the proposer that leads in the greatest promised term, or None."""
     newest = max(a["term"] for a in known)
     heard = [a["proposer"] for a in known if a["proposer"] and a["term"] == newest]
     return heard[0] if heard else None
@@ -261,7 +261,7 @@ def _primary(
 
 
 def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
-    """Whether it follows the proposer that leads: nobody else acknowledges its WAL."""
+    """Return True if the safekeeper follows `leader`, and so acknowledges its WAL."""
     heard = answer["proposer"]
     return leader is not None and heard is not None and heard["id"] == leader["id"]
 
@@ -273,19 +273,19 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
 
 
 def state_of(line: dict[str, Any]) -> str:
-    """ok; DOWN: it does not answer; ERROR: it does, and says why it is of no use."""
+    """Return `ok`, `DOWN` without an answer, or `ERROR` if the answer is a reason."""
     if not line["reachable"]:
         return "DOWN"
     return "ERROR" if line["error"] else "ok"
 
 
 def table(document: dict[str, Any]) -> str:
-    """For people."""
+    """Return the status as a table for people."""
     cluster, found = document["cluster"], judge(document)
     positions = ["flush_lsn", "commit_lsn", "restart_lsn"]
     if any(line["archived_lsn"] for line in document["safekeepers"]):
         positions.append("archived_lsn")
-    if any(line["end_lsn"] for line in document["safekeepers"]):  # of a logical log: PostgreSQL's
+    if any(line["end_lsn"] for line in document["safekeepers"]):  # in a logical log
         positions.append("end_lsn")
     head = ("id", "address", "state", "term", *positions, "standbys")
     rows: list[tuple[str, ...]] = [head]

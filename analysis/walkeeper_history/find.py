@@ -84,7 +84,7 @@ class Finding:
     xid: int
     timeline: int
     start_lsn: int | None
-    """Of its first record in what was read."""
+    """The start of its first record in the WAL that was read."""
     end_lsn: int
     time: int
     """PostgreSQL's microseconds since 2000."""

@@ -1,4 +1,4 @@
-"""A time as people write it: `2024-05-01 12:30:00+02`; UTC unless it says otherwise. Pure.
+"""A time as people write it, such as `2024-05-01 12:30:00+02`; UTC is the default. Pure.
 
 Contract: ISO 8601 as the standard library reads it. An offset may also follow a date alone, as in
 PostgreSQL: `2024-05-01+02` is two hours before midnight of UTC.

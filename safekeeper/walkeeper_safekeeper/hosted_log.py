@@ -75,7 +75,7 @@ class HostedLog:
         self._threads: list[WorkerThread] = []
 
     async def open(self, on_defect: Callable[[BaseException], None]) -> None:
-        """Recover the WAL and start. StorageError: damaged, with the file, LSN and remedy."""
+        """Recover the WAL and start. Raise StorageError with the damaged file, LSN and remedy."""
         writer = WorkerThread(f"writer {self.cluster}", on_defect, self._loop_share)
         reader = WorkerThread(f"reader {self.cluster}", on_defect)
         allocator = WorkerThread(f"allocator {self.cluster}", on_defect)
@@ -128,7 +128,7 @@ class HostedLog:
         return None if self.offload is None else self.offload.archived_lsn
 
     def _save(self, durable: Durable) -> None:
-        """On the writer's thread. A timeline whose file is stored now can be served."""
+        """Save the control file on the writer's thread. Wake readers after a new timeline."""
         known = self.folder.timeline_files
         self.folder.save_control(durable)
         if self.folder.timeline_files.keys() != known.keys():
@@ -151,7 +151,7 @@ class HostedLog:
         return work
 
     async def run(self) -> None:
-        """Heartbeats and retention, until it is cancelled."""
+        """Send heartbeats to the core and remove unwanted WAL, until cancelled."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
@@ -162,7 +162,7 @@ class HostedLog:
                 await self._retention.remove()
 
     async def _saved_slots(self, saving: Awaitable[None]) -> None:
-        """Or it is told why not; the log goes on, or is closed all the same."""
+        """Wait for a save of the slots, and log its failure. The caller goes on in both cases."""
         try:
             await saving
         except StorageError as error:
@@ -214,16 +214,16 @@ class HostedLog:
         return self.readable.timeline_history(timeline)
 
     def archive_moved(self) -> None:
-        """More is archived: WAL may go now, entries with the next look at their consumers."""
+        """Remove archived WAL. Entries of a logical log go with the next heartbeats."""
         if self.readable.logical is None:
             self._retention.remove_wal()
 
     def archive_reaches(self, oldest_lsn: Lsn) -> None:
-        """All WAL from here on can be read, from this disk or from the archive."""
+        """Note that the disk or the archive has all WAL from here on."""
         self.driver.post(SegmentsRemoved(oldest_lsn))
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
-        """For the next start."""
+        """Save archived_lsn for the next start."""
         _, _, allocator = self._threads
         try:
             await call(allocator, lambda: self.folder.save_archived(url, archived_lsn))

@@ -47,7 +47,7 @@ class ReadableLog:
 
     @property
     def timeline(self) -> int:
-        """Of the last committed byte, once its history file is stored here."""
+        """The timeline of the last readable byte."""
         return self._driver.acceptor.timelines.before(self.readable_lsn)
 
     @property
@@ -64,7 +64,7 @@ class ReadableLog:
 
     @property
     def readable_lsn(self) -> Lsn:
-        """What readers may have: not past a fork before its history file is stored here."""
+        """The end of committed WAL, but not past a fork before its history file is stored here."""
         acceptor, known = self._driver.acceptor, self._folder.timeline_files
         timelines, commit_lsn = acceptor.timelines, acceptor.commit_lsn
         timeline = timelines.before(commit_lsn)
@@ -75,17 +75,19 @@ class ReadableLog:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """What clients that take WAL may have, as far as anybody has looked.
+        """The end of whole records below readable_lsn, as far as the log was read.
 
-        Who takes a logical log's entries as they lie there has all that is committed; a cut ends
-        the connections of those who were sent more.
+        A logical log may be read up to readable_lsn. A cut ends the connections that got more.
         """
         if self.logical is not None:
             return self.readable_lsn
         return min(self._driver.whole_lsn, self.readable_lsn)  # a fork may hold it back
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
-        """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
+        """Return all of [begin, end).
+
+        Raise WalRemoved, Refused if the end was cut, or StorageError.
+        """
         if begin < self.oldest_lsn:
             raise WalRemoved(begin, self.oldest_lsn)
         if end > self.readable_lsn:
@@ -112,12 +114,12 @@ class ReadableLog:
         return self.readable_lsn
 
     async def whole_end(self) -> Lsn:
-        """whole_lsn as of now. CorruptWal, StorageError."""
+        """Return the present whole_lsn. Raise CorruptWal or StorageError."""
         await self._looked()
         return self.whole_lsn
 
     async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        """whole_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        """Return whole_lsn as soon as it is greater than `beyond`, or when the time is over."""
         clock = asyncio.get_running_loop().time
         until_s = clock() + timeout_s
         while self.whole_lsn <= beyond and (left_s := until_s - clock()) > 0:
@@ -127,7 +129,7 @@ class ReadableLog:
         return self.whole_lsn
 
     async def _looked(self) -> bool:
-        """Whether there was anything new to look at."""
+        """Read the new records, if there are any; return False if not."""
         self._driver.settle()
         found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.logical is not None or not self._driver.find_whole(partial(resolve, found)):
@@ -152,7 +154,7 @@ class ReadableLog:
     def end_readers(self, above_lsn: Lsn) -> None:
         """End the readers that were sent WAL above this LSN, which is cut."""
         self.readers.end_those_sent_beyond(above_lsn)
-        self.commit_moved(LSN_MAX)  # back: who waited beyond it must look again
+        self.commit_moved(LSN_MAX)  # it fell: all waiting readers look again
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
         """Wake the readers that wait for less than commit_lsn."""

@@ -52,11 +52,11 @@ class PgWalOptions:
     names: RelationNames | None
     index: str | None
     wanted: Wanted = field(default_factory=Wanted)
-    """What a query's filters ask for, once they are known."""
+    """The rows that a query's filters want, when they are known."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
-        """HistoryError names what is wrong."""
+        """Parse the options of Spark. Raise HistoryError with the wrong one."""
         values = known_options(given, OPTIONS, "pgwal")
         if not values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
@@ -91,11 +91,11 @@ class PgWalOptions:
         return table(self.table, self.columns, self.names, self.wanted)
 
     def sweep_options(self) -> SweepOptions:
-        """One thread: Spark starts a task for each core."""
+        """Return options for one thread, as Spark starts a task for each core."""
         return SweepOptions(self.engine, self.check_crc, threads=1)
 
     def plan(self, files: WalFiles | None = None) -> Plan:
-        """What to read, as far as LSNs and times say."""
+        """Return the plan of the WAL that the LSNs and times select."""
         files = files or open_files(self.path)
         start, end = self.start_lsn, self.end_lsn
         if self.start_time or self.end_time:
@@ -126,7 +126,10 @@ def _columns(
 
 
 def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) -> dict[str, str]:
-    """Spark hands names over in lower case. HistoryError names one that `whose` has not."""
+    """Return the options under their own names, which Spark has put into lower case.
+
+    Raise HistoryError with an option that `whose` does not have.
+    """
     names = {name.lower(): name for name in known}
     for name in given:
         if name.lower() not in names:
@@ -162,7 +165,7 @@ def lsn_option(values: Mapping[str, str], name: str) -> int | None:
 
 
 def refuse_other_system(path: str, offset: Mapping[str, Any], system_id: int | None) -> None:
-    """LSNs of another cluster mean nothing here. Offsets of before have no system."""
+    """Raise HistoryError if the offset is of another cluster. Old offsets name none."""
     of = offset.get("system")
     if of is not None and system_id is not None and of != str(system_id):
         raise HistoryError(
@@ -184,7 +187,7 @@ def time_option(values: Mapping[str, str], name: str) -> datetime | None:
 
 
 def number_option(values: Mapping[str, str], name: str) -> int | None:
-    """Above 0. HistoryError names it."""
+    """Return the number, or None without the option. Raise HistoryError if it is not above 0."""
     text = values.get(name)
     if text is not None and not (text.isdigit() and int(text) > 0):
         raise HistoryError(f"option {name}: {text!r} is not a number above 0")

@@ -17,8 +17,8 @@ No logic of its own.
     onError      fail (default) or skip
     parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
 
-Contract: as of the other tables: an option that a table has not is an error. The catalogs are
-replayed once, on the driver, when the schema is asked for; each task walks over the WAL for itself.
+Contract: an option that a table does not have is an error, as for the other tables. The driver
+replays the catalogs once, for the schema. Each task walks over the WAL for itself.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _text_of(missing: Sequence[Undescribed]) -> str:
 
 
 def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
-    """The Arrow schema, and what finding it out has cost."""
+    """Return the Arrow schema, and the replayed catalogs if it needed them."""
     options = PastOptions.parse(given)
     if options.table == "problems":
         return PROBLEM_SCHEMA, None

@@ -28,7 +28,7 @@ class Ending:
 
     time: int | None = None
     xid: int | None = None
-    """Of the prepared transaction, where the record's own is another."""
+    """The xid of the prepared transaction, if the record has another one."""
     database: int | None = None
     subxacts: list[int] = field(default_factory=list)
     dropped: list[tuple[int, ...]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an acceptor says of itself, from what it is. Pure; when to say it is the acceptor's."""
+"""Answers of an acceptor, made from its state. Pure; the acceptor knows when to send them."""
 
 from __future__ import annotations
 
@@ -88,12 +88,14 @@ def refused_vote(acceptor: Speaker) -> VoteResponse:
 
 
 def reject_of(acceptor: Speaker, code: RejectCode, text: str) -> Reject:
-    """A failed one may have promised in memory what did not get to its disk."""
+    """Return a Reject with the promised ballot. A failed acceptor gives none.
+
+    Its memory may have a promise that its disk lacks."""
     return Reject(code, text, acceptor.durable.ballot if acceptor.failure is None else NO_BALLOT)
 
 
 def refusal_of(acceptor: Speaker, generation: int, ballot: Ballot) -> Reject | None:
-    """The refusals that every message of the consensus shares."""
+    """Return the refusal that all messages of the consensus share, or None."""
     durable, configuration = acceptor.durable, acceptor.durable.configuration
     if acceptor.failure is not None:
         return reject_of(acceptor, RejectCode.STORAGE_FAILED, acceptor.failure)
@@ -115,7 +117,7 @@ def refusal_of(acceptor: Speaker, generation: int, ballot: Ballot) -> Reject | N
 
 
 def ack_of(acceptor: Speaker) -> AppendResponse:
-    """How far the log is durable here."""
+    """Return an acknowledgement of the WAL that is durable here."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return AppendResponse(
