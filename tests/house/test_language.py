@@ -1,18 +1,16 @@
-"""STYLE's language rules: every sentence of code and documents obeys, but those of a known list.
+"""The language rules of docs/style.md: every sentence of code and documents obeys.
 
-The list (tests/house/language/known.txt) may only shrink.
 `python -m tests.house.language PATH` shows what a file breaks.
 """
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.house.language import known, markdown_text, python_text
-from tests.house.language.__main__ import shrink, start, table
+from tests.house.language import markdown_text, python_text
+from tests.house.language.__main__ import table
 from tests.house.language.passages import Kind
 from tests.house.language.rules import Rule, verbs, violations
 from tests.house.language.sentences import sentences, words
@@ -39,21 +37,9 @@ def markdown_passages(source: str) -> list[tuple[Kind, int, str]]:
     ]
 
 
-def test_every_new_sentence_obeys_the_rules() -> None:
-    entries = known.load()
-    new = [str(found) for found in broken() if found.key not in entries]
-    assert not new, f"{len(new)} sentences to mend:\n" + "\n".join(new[:SHOWN_MAX])
-
-
-def test_the_list_holds_no_sentence_that_is_mended() -> None:
-    gone = known.load() - {found.key for found in broken()}
-    assert not gone, f"{sorted(gone)}: `python -m tests.house.language --shrink` removes them"
-
-
-def test_the_list_is_sorted_and_holds_hashes_alone(tmp_path: Path) -> None:
-    known.save(known.load(), tmp_path / "again.txt")
-    assert (tmp_path / "again.txt").read_text() == known.KNOWN.read_text()
-    assert all(len(entry) == known.DIGITS and int(entry, 16) >= 0 for entry in known.load())
+def test_every_sentence_obeys_the_rules() -> None:
+    wrong = [str(found) for found in broken()]
+    assert not wrong, f"{len(wrong)} sentences to mend:\n" + "\n".join(wrong[:SHOWN_MAX])
 
 
 def test_code_documents_and_tests_are_all_read() -> None:
@@ -396,24 +382,12 @@ The end.
 
 def _found(text: str, path: str = "docs/archive.md") -> Found:
     (violation,) = violations(text)
-    return Found(path, 1, violation, known.key(violation))
+    return Found(path, 1, violation)
 
 
-def test_an_entry_is_of_the_sentence_and_not_of_its_place() -> None:
-    one = _found("The peer is told\nthe *newest* term.")
-    assert one.key == _found("The peer is told the newest term.", path="common/b.py").key
-    assert one.key != _found("The peer is told the oldest term.").key
-    assert one.key != known.key(violations("the peer is told the newest term of all")[0])
-    assert "docs/archive.md:1: word: The peer is told the *newest* term." in str(one)
-
-
-def test_the_list_shrinks_and_never_grows(tmp_path: Path) -> None:
-    path = tmp_path / "known.txt"
-    assert start({"a" * 10, "b" * 10}, path) == "2 entries"
-    with pytest.raises(SystemExit, match="may only shrink"):
-        start({"c" * 10}, path)
-    assert shrink({"b" * 10, "c" * 10}, path).startswith("2 -> 1 entries; 1 that are not")
-    assert known.load(path) == {"b" * 10}
+def test_a_violation_is_shown_in_one_line_with_its_place() -> None:
+    found = _found("The peer is told\nthe *newest* term.")
+    assert "docs/archive.md:1: word: The peer is told the *newest* term." in str(found)
 
 
 def test_the_table_counts_by_folder_and_rule() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.house.language`: show what breaks a language rule, or shrink the list of it."""
+"""`python -m tests.house.language`: show what breaks a language rule, or count it by folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.house.language import known
 from tests.house.language.rules import Rule
 from tests.house.language.tree import Found, broken
 
@@ -15,49 +14,23 @@ FOLDER_PARTS = 2
 
 
 def main() -> None:
-    """Run one of the four actions."""
+    """Show the violations."""
     parser = argparse.ArgumentParser(prog="python -m tests.house.language", description=__doc__)
     parser.add_argument("paths", nargs="*", help="Show these files and folders alone.")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--count", action="store_true", help="Show a table by folder.")
-    action.add_argument("--shrink", action="store_true", help="Drop mended sentences.")
-    action.add_argument("--start", action="store_true", help="Make the list where there is none.")
+    parser.add_argument("--count", action="store_true", help="Show a table by folder.")
     chosen = parser.parse_args()
-    if chosen.shrink:
-        shown = shrink({found.key for found in broken()})
-    elif chosen.start:
-        shown = start({found.key for found in broken()})
-    elif chosen.count:
-        shown = table(broken())
-    else:
-        shown = "\n".join(
-            str(found)
-            for found in broken()
-            if not chosen.paths or any(within(found.path, path) for path in chosen.paths)
-        )
+    wanted = tuple(
+        found
+        for found in broken()
+        if not chosen.paths or any(within(found.path, path) for path in chosen.paths)
+    )
+    shown = table(wanted) if chosen.count else "\n".join(map(str, wanted))
     sys.stdout.write(f"{shown}\n")
 
 
 def within(path: str, wanted: str) -> bool:
     """Return True if the path is the wanted one or lies below it."""
     return Path(path).is_relative_to(wanted)
-
-
-def shrink(present: set[str], path: Path = known.KNOWN) -> str:
-    """Drop the entries whose sentence is gone; never add one."""
-    before = known.load(path)
-    known.save(before & present, path)
-    new = len(present - before)
-    added = f"; {new} that are not in the list are NOT added: mend them" if new else ""
-    return f"{len(before)} -> {len(before & present)} entries{added}"
-
-
-def start(present: set[str], path: Path = known.KNOWN) -> str:
-    """Make the list; exit with an error if there is one, since a list may only shrink."""
-    if path.exists():
-        raise SystemExit(f"{path.name} exists: the list may only shrink; use --shrink")
-    known.save(present, path)
-    return f"{len(present)} entries"
 
 
 def table(all_found: tuple[Found, ...]) -> str:

@@ -63,8 +63,3 @@ def words(mask: str) -> int:
 def separators(mask: str) -> int:
     """Count semicolons, colons and dashes, but not one that introduces a list or ends its item."""
     return len(SEPARATOR.findall(mask.rstrip("*_ ").rstrip(":;")))
-
-
-def normalised(text: str) -> str:
-    """Return the sentence without line breaks, emphasis and case, so that wrapping is no change."""
-    return " ".join(re.sub(r"[*_]{1,2}(?=\w)|(?<=\w)\*{1,2}", "", text).split()).lower()

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from tests.house.language import markdown_text, python_text
-from tests.house.language.known import key
 from tests.house.language.passages import Passage
 from tests.house.language.rules import Violation, violations
 from tests.support.folders import ROOT
@@ -23,7 +22,6 @@ class Found:
     path: str
     line: int
     violation: Violation
-    key: str
 
     def __str__(self) -> str:
         sentence = " ".join(self.violation.sentence.split())
@@ -60,7 +58,7 @@ def broken_in(path: Path) -> Iterator[Found]:
     for passage in passages(path):
         for violation in violations(passage.text, passage.kind):
             line = passage.line + passage.text.count("\n", 0, violation.offset)
-            yield Found(str(path.relative_to(ROOT)), line, violation, key(violation))
+            yield Found(str(path.relative_to(ROOT)), line, violation)
 
 
 @cache
