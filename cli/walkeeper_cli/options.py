@@ -309,6 +309,34 @@ cluster_option = option(
     metavar="NAME",
     help="The name of the log.",
 )
+json_option = option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
+answer_timeout_option = option(
+    "--timeout",
+    type=Timeout(),
+    default="10s",
+    show_default=True,
+    help="How long to wait for each answer.",
+)
+progress_timeout_option = option(
+    "--timeout", type=Timeout(), help="Give up after this long without progress.  [default: wait]"
+)
+
+
+def together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Return a decorator that adds these options in their order."""
+
+    def add(function: Function) -> Function:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return add
+
+
+log_options = together(safekeepers_option, tls_option, cluster_option)
+"""The options of a command that asks the safekeepers of one log."""
 
 
 def default_name(cluster: str) -> str:

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import HostPorts, config_option, option, safekeepers_option, tls_option
+from walkeeper_cli.options import (
+    HostPorts,
+    config_option,
+    json_option,
+    option,
+    safekeepers_option,
+    tls_option,
+)
 from walkeeper_common.addresses import Address
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -43,9 +50,7 @@ def command() -> None:
 
 @command.command("ls", short_help="List an archive by timeline.")
 @_which
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+@json_option
 @config_option
 def ls(url: str, cluster: str | None, system_id: int | None, as_json: bool) -> int:
     """List what is archived: the range of LSNs of each timeline, gaps, the tail and sizes.

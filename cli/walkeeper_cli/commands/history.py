@@ -16,7 +16,7 @@ from walkeeper_cli.history.options import (
     source_options_but,
 )
 from walkeeper_cli.history.waiting import tell_who_waits
-from walkeeper_cli.options import Timeout, config_option, option
+from walkeeper_cli.options import Timeout, config_option, json_option, option
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
 _OWN = "the index that it writes is --output"
@@ -43,9 +43,7 @@ def command() -> None:
 @command.command("stats", short_help="Count records and bytes by resource manager.")
 @source_options
 @option("--per-record", is_flag=True, help="Print a line for each kind of record.")
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+@json_option
 @config_option
 def stats(source: Source, per_record: bool, as_json: bool) -> int:
     """Count records and their bytes, as pg_waldump --stats does (--stats=record with --per-record).
@@ -141,9 +139,7 @@ def tables(
     metavar="N",
     help="Leave out deletes of fewer rows.",
 )
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+@json_option
 @config_option
 def find(
     source: Source,

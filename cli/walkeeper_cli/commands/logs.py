@@ -10,22 +10,15 @@ import click
 
 from walkeeper_cli.options import (
     ClusterName,
-    Timeout,
+    answer_timeout_option,
     config_option,
+    json_option,
     option,
     safekeepers_option,
     tls_option,
 )
 from walkeeper_cli.tables import table
 from walkeeper_common.addresses import Address
-
-timeout_option = option(
-    "--timeout",
-    type=Timeout(),
-    default="10s",
-    show_default=True,
-    help="How long to wait for each answer.",
-)
 
 
 @click.group("logs", short_help="List the logs of safekeepers, and drop one.")
@@ -41,10 +34,8 @@ def command() -> None:
 @command.command("ls", short_help="List the logs.")
 @safekeepers_option
 @tls_option
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
-@timeout_option
+@json_option
+@answer_timeout_option
 @config_option
 def ls(safekeepers: tuple[Address, ...], as_json: bool, timeout: float) -> int:
     """List every log of these safekeepers, with its members, its proposer and its state.
@@ -64,7 +55,7 @@ def ls(safekeepers: tuple[Address, ...], as_json: bool, timeout: float) -> int:
 @safekeepers_option
 @tls_option
 @option("--yes", is_flag=True, help="Do not ask.")
-@timeout_option
+@answer_timeout_option
 @config_option
 @click.argument("name", type=ClusterName(), metavar="NAME")
 def drop(safekeepers: tuple[Address, ...], yes: bool, timeout: float, name: str) -> int:

@@ -11,12 +11,12 @@ import click
 
 from walkeeper_cli.commands.replace import Newcomer
 from walkeeper_cli.options import (
-    Timeout,
-    cluster_option,
     config_option,
+    json_option,
+    log_options,
     option,
-    safekeepers_option,
-    tls_option,
+    progress_timeout_option,
+    together,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -39,12 +39,7 @@ single_ack_option = option(
     is_flag=True,
     help="Accept that commits are lost with one disk: an ack quorum of 1 of several members.",
 )
-timeout_option = option(
-    "--timeout", type=Timeout(), help="Give up after this long without progress.  [default: wait]"
-)
-json_option = option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+change_options = together(progress_timeout_option, json_option, config_option)
 
 
 class ShowUnlessTold(click.Group):
@@ -76,9 +71,7 @@ def command() -> None:
 
 
 @command.command("show")
-@safekeepers_option
-@tls_option
-@cluster_option
+@log_options
 @json_option
 @config_option
 def show(safekeepers: tuple[Address, ...], cluster: str, as_json: bool) -> None:
@@ -92,14 +85,10 @@ def show(safekeepers: tuple[Address, ...], cluster: str, as_json: bool) -> None:
 
 @command.command("add")
 @click.argument("newcomers", nargs=-1, required=True, type=Newcomer(), metavar="ID@HOST:PORT...")
-@safekeepers_option
-@tls_option
-@cluster_option
+@log_options
 @ack_quorum_option
 @single_ack_option
-@timeout_option
-@json_option
-@config_option
+@change_options
 def add(
     newcomers: tuple[tuple[int, Address], ...],
     safekeepers: tuple[Address, ...],
@@ -122,14 +111,10 @@ def add(
 
 @command.command("remove")
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(0), metavar="ID...")
-@safekeepers_option
-@tls_option
-@cluster_option
+@log_options
 @ack_quorum_option
 @single_ack_option
-@timeout_option
-@json_option
-@config_option
+@change_options
 def remove(
     ids: tuple[int, ...],
     safekeepers: tuple[Address, ...],
@@ -152,12 +137,8 @@ def remove(
 @command.command("replace")
 @click.argument("member", type=click.IntRange(0), metavar="ID")
 @click.argument("newcomer", type=Newcomer(), metavar="ID@HOST:PORT")
-@safekeepers_option
-@tls_option
-@cluster_option
-@timeout_option
-@json_option
-@config_option
+@log_options
+@change_options
 def replace(
     member: int,
     newcomer: tuple[int, Address],
@@ -174,13 +155,9 @@ def replace(
 
 @command.command("set-ack-quorum")
 @click.argument("ack_quorum", type=click.IntRange(1), metavar="N")
-@safekeepers_option
-@tls_option
-@cluster_option
+@log_options
 @single_ack_option
-@timeout_option
-@json_option
-@config_option
+@change_options
 def set_ack_quorum(
     ack_quorum: int,
     safekeepers: tuple[Address, ...],
@@ -197,12 +174,8 @@ def set_ack_quorum(
 
 
 @command.command("cancel")
-@safekeepers_option
-@tls_option
-@cluster_option
-@timeout_option
-@json_option
-@config_option
+@log_options
+@change_options
 def cancel(
     safekeepers: tuple[Address, ...], cluster: str, timeout: float | None, as_json: bool
 ) -> None:

@@ -19,6 +19,7 @@ from walkeeper_cli.options import (
     allow_unauthenticated_option,
     cluster_option,
     config_option,
+    json_option,
     log_json_option,
     log_level_option,
     option,
@@ -153,9 +154,7 @@ def get(
 
 @command.command("status", short_help="Show the pager's position and its safekeeper.")
 @_at_option
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+@json_option
 @config_option
 def status(at: Address, as_json: bool) -> int:
     """Show the received and applied LSNs, the oldest LSN of a page, and the safekeeper that the

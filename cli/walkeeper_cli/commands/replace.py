@@ -11,10 +11,10 @@ import click
 from walkeeper_cli.options import (
     HostPort,
     ParamType,
-    Timeout,
     cluster_option,
     config_option,
     option,
+    progress_timeout_option,
     safekeepers_option,
     tls_option,
 )
@@ -70,11 +70,7 @@ class Newcomer(ParamType):
     help="Take back a replacement that is under way: the old members decide alone again. Possible "
     "until the newcomer is a member.",
 )
-@option(
-    "--timeout",
-    type=Timeout(),
-    help="Give up after this long without progress.  [default: wait]",
-)
+@progress_timeout_option
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

@@ -14,12 +14,11 @@ from walkeeper_cli.options import (
     Duration,
     SlotName,
     Timeout,
-    cluster_option,
     config_option,
+    json_option,
+    log_options,
     option,
-    safekeepers_option,
     slot_of,
-    tls_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.command_output import Audience
@@ -36,12 +35,8 @@ ANSWER_S = 3.0
 
 
 @click.command("settle", short_help="Fence older proposers; print the end of the log.")
-@safekeepers_option
-@tls_option
-@cluster_option
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
+@log_options
+@json_option
 @option("--seal", is_flag=True, help="Let no proposer write on this timeline without --resume.")
 @option(
     "--linger",

@@ -9,23 +9,14 @@ import click
 
 from walkeeper_cli.options import (
     SlotName,
-    Timeout,
-    cluster_option,
+    answer_timeout_option,
     config_option,
+    json_option,
+    log_options,
     option,
-    safekeepers_option,
-    tls_option,
 )
 from walkeeper_cli.tables import table
 from walkeeper_common.addresses import Address
-
-timeout_option = option(
-    "--timeout",
-    type=Timeout(),
-    default="10s",
-    show_default=True,
-    help="How long to wait for each answer.",
-)
 
 
 @click.group("slots", short_help="List the slots on safekeepers, and drop one.")
@@ -39,13 +30,9 @@ def command() -> None:
 
 
 @command.command("ls", short_help="List the slots.")
-@safekeepers_option
-@tls_option
-@cluster_option
-@option(
-    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
-)
-@timeout_option
+@log_options
+@json_option
+@answer_timeout_option
 @config_option
 def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: float) -> int:
     """List each slot with its position, its client, and the WAL that it keeps.
@@ -67,11 +54,9 @@ def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: f
 
 
 @command.command("drop", short_help="Drop a slot.")
-@safekeepers_option
-@tls_option
-@cluster_option
+@log_options
 @option("--member", type=click.IntRange(1), metavar="N", help="Only on this safekeeper.")
-@timeout_option
+@answer_timeout_option
 @config_option
 @click.argument("name", type=SlotName(), metavar="NAME")
 def drop(
