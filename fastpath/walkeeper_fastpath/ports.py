@@ -1,9 +1,14 @@
-"""The ports of the compiled fast path: to the core, the disk and the connections."""
+"""The ports of the compiled fast path: to the core, the disk and the connections; and its own two.
+
+`FastAppends` is the fast path as a safekeeper's driver uses it, `FastStream` as a proposer's does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
+
+from walkeeper_common.wire.messages import Feedback
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -77,12 +82,60 @@ class Disk(Protocol):
         ...
 
 
-class Answer(Protocol):
-    """The connection that gets the acks."""
+class Answering(Protocol):
+    """The connection to which the fast path writes."""
 
     def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
     def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
         """Return the socket's descriptor, its unsent bytes, and whether it is closing.
 
         Return None if bytes may not go to the socket as they are."""
+        ...
+
+
+class FastAppends(Protocol):
+    """The next WAL of one leader: from received bytes to the disk and the ack.
+
+    `taken` has the bytes of frames whose WAL was written last, or could not be written. The log is
+    durable and acknowledged up to `end_lsn`."""
+
+    @property
+    def taken(self) -> int: ...
+    @property
+    def end_lsn(self) -> int: ...
+    @property
+    def groups_written(self) -> int: ...
+    def take(self, memory: bytearray, size: int, /) -> int:
+        """Make the WAL in the whole frames of `memory[:size]` durable, and acknowledge it.
+
+        Return the number of their bytes. Return 0, with no effect, if the core has to decide.
+        Raise StorageError if the WAL of the first `taken` bytes could not be made durable."""
+        ...
+
+    def settled(self) -> tuple[int, int, int] | None:
+        """Return flush_lsn, commit_lsn and restart_lsn, if they moved since the last call."""
+        ...
+
+
+class FastStream(Protocol):
+    """The stream of one leader: WAL to all members that keep up, and their acks.
+
+    `feedback` is that of all members, for the report to the primary."""
+
+    @property
+    def feedback(self) -> Sequence[Feedback]: ...
+    def send(self, begin_lsn: int, wal: memoryview, /) -> bool:
+        """Send WAL to all members. Return False, with no effect, if the core has to do it."""
+        ...
+
+    def take(self, link: int, memory: bytearray, size: int, /) -> int | None:
+        """Take the acks in `memory[:size]`; return the LSN to report, or 0.
+
+        Return None, with no effect, if the core has to see them."""
+        ...
+
+    def settled(
+        self,
+    ) -> tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None:
+        """Return what StreamTaken has, if there is news since the last call."""
         ...

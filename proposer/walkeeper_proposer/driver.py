@@ -14,7 +14,8 @@ from typing import Protocol, TypeAlias, assert_never
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_common.wire.messages import Feedback
+from walkeeper_fastpath.ports import Answering, FastStream
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -43,39 +44,6 @@ ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standb
 SETTLE_S = 0.002  # how much later the core may learn of what the fast path did
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
-
-
-class Answering(Protocol):
-    """A safekeeper's connection, as the fast path writes to it."""
-
-    def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
-    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
-        """Return the socket's descriptor, its unsent bytes, and whether it is closing.
-
-        Return None if bytes may not go to the socket as they are."""
-        ...
-
-
-class FastStream(Protocol):
-    """The fast path of one leader's stream (walkeeper_fastpath)."""
-
-    @property
-    def feedback(self) -> Sequence[Feedback]: ...
-    def send(self, begin_lsn: int, wal: memoryview, /) -> bool:
-        """Send WAL to all members. Return False, with no effect, if the core has to do it."""
-        ...
-
-    def take(self, link: int, memory: bytearray, size: int, /) -> int | None:
-        """Take the acks in `memory[:size]`; return the LSN to report, or 0.
-
-        Return None, with no effect, if the core has to see them."""
-        ...
-
-    def settled(
-        self,
-    ) -> tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None:
-        """Return what StreamTaken has, if there is news since the last call."""
-        ...
 
 
 MakeFastStream: TypeAlias = Callable[[ExpectedStream, Sequence[Answering]], FastStream]

@@ -23,6 +23,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
 from walkeeper_common.wire.messages import AppendRequest, Buffer
+from walkeeper_fastpath.ports import Answering
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
@@ -49,7 +50,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import final_marks
 from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
-from walkeeper_safekeeper.fast_appends import Answering, FastPath, MakeFastAppends
+from walkeeper_safekeeper.fast_appends import FastPath, MakeFastAppends
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 

@@ -10,50 +10,17 @@ walkeeper_fastpath is the compiled part, behind the port `FastAppends`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
-from walkeeper_common.wire.messages import Buffer
+from walkeeper_fastpath.ports import Answering, FastAppends
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import AppendsTaken
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append
 from walkeeper_safekeeper.storage.open_tail import Tail
 from walkeeper_safekeeper.storage.wal_store import WalStore
-
-
-class Answering(Protocol):
-    """The connection that gets the acks of the fast path."""
-
-    def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
-    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
-        """Return the socket's descriptor, its unsent bytes, and whether it is closing.
-
-        Return None if bytes may not go to the socket as they are."""
-        ...
-
-
-class FastAppends(Protocol):
-    """The fast path of one leader's appends (walkeeper_fastpath)."""
-
-    @property
-    def taken(self) -> int: ...
-    @property
-    def end_lsn(self) -> int: ...
-    @property
-    def groups_written(self) -> int: ...
-    def take(self, memory: bytearray, size: int, /) -> int:
-        """Make the WAL in whole expected frames durable, acknowledge it, return their bytes.
-
-        Return 0, with no effect, if the core has to decide. Raise StorageError if the WAL of the
-        first `taken` bytes could not be made durable."""
-        ...
-
-    def settled(self) -> tuple[int, int, int] | None:
-        """Return flush_lsn, commit_lsn and restart_lsn, if they moved since the last call."""
-        ...
-
 
 MakeFastAppends: TypeAlias = Callable[[ExpectedAppend, Tail, Answering], FastAppends]
 

@@ -24,10 +24,10 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, crc_of, encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_fastpath.ports import FastAppends
 from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append
 from walkeeper_safekeeper.disk.real_disk import RealDisk
-from walkeeper_safekeeper.fast_appends import FastAppends
 from walkeeper_safekeeper.storage.open_tail import Tail
 
 pytestmark = NEEDS_FAST_PATH

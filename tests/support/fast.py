@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from walkeeper_fastpath.ports import Answering, FastAppends
 from walkeeper_fastpath.switch import append_path, state
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend
-from walkeeper_safekeeper.fast_appends import Answering, FastAppends
 from walkeeper_safekeeper.storage.open_tail import Tail
 
 NEEDS_FAST_PATH = pytest.mark.skipif(

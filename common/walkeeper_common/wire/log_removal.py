@@ -7,23 +7,13 @@ it, as on any unknown tag.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.named_log import NamedLog
 
 
 @dataclass(frozen=True, slots=True)
-class DropLog:
+class DropLog(NamedLog):
     """Drop the log of this uuid. Repeating it changes nothing."""
 
     TAG: ClassVar[int] = ord("x")
-    cluster: str
-    log_uuid: bytes
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-        w.raw(self.log_uuid, 16)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.raw(16))

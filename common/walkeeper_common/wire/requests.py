@@ -17,6 +17,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.wire.named_log import NamedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +105,10 @@ class LogState:
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareLog:
+class PrepareLog(NamedLog):
     """Creation, phase 1: make an incarnation durable under this uuid (R17)."""
 
     TAG: ClassVar[int] = ord("p")
-    cluster: str
-    log_uuid: bytes
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-        w.raw(self.log_uuid, 16)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.raw(16))
 
 
 @dataclass(frozen=True, slots=True)
