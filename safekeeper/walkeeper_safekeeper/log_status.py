@@ -41,7 +41,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal or replaced,
         "trouble": _trouble(log, replaced),
-        "kept_bytes": max(0, acceptor.commit_lsn - acceptor.oldest_lsn),
+        "kept_bytes": max(0, acceptor.commit_lsn - log.driver.store.first_lsn),
         "kept_for": _kept_for(log),
         **_disk(log),
         "proposer": _proposer(log),
@@ -161,7 +161,7 @@ def _kept_for(log: HostedLog) -> str | None:
     known = [(lsn, whom) for lsn, whom in needs if lsn is not None and lsn < acceptor.commit_lsn]
     oldest_lsn, whom = min(known, default=(acceptor.commit_lsn, "--wal-keep-size"))
     segment_bytes = log.configuration.segment_bytes
-    is_needed = oldest_lsn - acceptor.oldest_lsn < segment_bytes
+    is_needed = oldest_lsn - log.driver.store.first_lsn < segment_bytes
     return whom if is_needed else "--wal-keep-size"
 
 

@@ -92,7 +92,7 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
     ),
     Figure(
         gauge("walkeeper_safekeeper_first_lsn_bytes", "The oldest WAL kept.", LABELS, unit="bytes"),
-        lambda log: log.driver.acceptor.oldest_lsn,
+        lambda log: log.driver.store.first_lsn,
     ),
     Figure(
         gauge(
