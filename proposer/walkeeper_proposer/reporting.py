@@ -18,7 +18,8 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.safekeeper_connection import open_streams
-from walkeeper_common.wire.framing import PREFACE, encode
+from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.wire.conversation import Conversation
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.incidents import Incidents, LeaderView, MemberView
@@ -117,8 +118,7 @@ async def _send(address: Address, report: PrimaryReport) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_S):
             _, writer = await open_streams(address)
             try:
-                writer.write(PREFACE)
-                writer.writelines(encode(report))
+                writer.write(Conversation(identity_of(writer.transport)).ask(report))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()

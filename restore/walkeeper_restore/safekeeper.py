@@ -13,7 +13,6 @@ from struct import error as StructError
 from struct import unpack_from
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.certificate_identity import check_stated_id
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
@@ -25,7 +24,8 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell import safekeeper_socket
-from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, crc_of, encode
+from walkeeper_common.wire.conversation import Closed, Conversation
+from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
@@ -62,10 +62,10 @@ class Safekeeper:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.shown = f"safekeeper at {shown_address(address)}"
         try:
-            self._socket, self._identity = safekeeper_socket.connect(address, timeout_s)
-            self._socket.sendall(PREFACE)
+            self._socket, identity = safekeeper_socket.connect(address, timeout_s)
         except OSError as error:
             raise Unreachable(f"{self.shown} is unreachable: {error}") from error
+        self._conversation = Conversation(identity)
         self._messages = self._received()
 
     def greet(self, cluster: str) -> AcceptorGreeting:
@@ -89,10 +89,6 @@ class Safekeeper:
         answer = self._next()
         if not isinstance(answer, AcceptorGreeting):
             raise Unreachable(f"{self.shown} answered with {type(answer).__name__}")
-        try:
-            check_stated_id(self._identity, answer.acceptor_id)
-        except Refused as error:
-            raise Unreachable(f"{self.shown}: {error}") from error
         return answer
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[tuple[Lsn, memoryview]]:
@@ -128,25 +124,25 @@ class Safekeeper:
 
     def _send(self, question: Message) -> None:
         try:
-            self._socket.sendall(b"".join(encode(question)))
+            self._socket.sendall(self._conversation.ask(question))
         except OSError as error:
             raise Unreachable(f"{self.shown}: {error}") from error
 
     def _next(self) -> Message:
         try:
             answer = next(self._messages)
-        except (OSError, RemoteProtocolError) as error:
+        except Closed as error:
+            raise Unreachable(f"{self.shown} closed the connection") from error
+        except (OSError, RemoteProtocolError, Refused) as error:
             raise Unreachable(f"{self.shown}: {error}") from error
-        except StopIteration:
-            raise Unreachable(f"{self.shown} closed the connection") from None
         if isinstance(answer, Reject):
             raise Rejected(f"{self.shown}: {answer.text}", answer.code)
         return answer
 
     def _received(self) -> Iterator[Message]:
-        frames = FrameReader()
-        while size := self._socket.recv_into(frames.buffer()):
-            yield from frames.received(size)
+        while True:
+            size = self._socket.recv_into(self._conversation.buffer())
+            yield from self._conversation.received(size)
 
 
 def fetch(source: Safekeeper, begin_lsn: Lsn, end_lsn: Lsn, path: str, size: int) -> None:

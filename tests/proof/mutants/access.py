@@ -87,6 +87,19 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-client-believes-any-id",
+        "certificate_identity",
+        "a client of safekeepers checks the id, too",
+        (
+            Edit(
+                "Conversation.received", "isinstance(answer, AcceptorGreeting | LogState)", "False"
+            ),
+        ),
+        turns_red="tests/common/test_conversation.py::"
+        "test_a_safekeeper_that_states_the_id_of_another_is_refused",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "broken-tls-raises-into-the-writer",
         "tls_transport",
         "a write on a broken connection is dropped, as on a lost socket",
