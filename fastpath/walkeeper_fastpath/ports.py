@@ -1,4 +1,4 @@
-"""The ports of the compiled fast path: to the core, the disk and the connections; and its own two.
+"""The ports of the compiled fast path to the core, the disk and the connections, and its own two.
 
 `FastAppends` is the fast path as a safekeeper's driver uses it, `FastStream` as a proposer's does.
 """
