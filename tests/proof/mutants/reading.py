@@ -89,7 +89,7 @@ READING = (
             Edit(
                 "remove_unwanted",
                 "driver.acceptor.durable",
-                "driver.acceptor",
+                "__import__('copy').copy(driver.acceptor)",
             ),
         ),
     ),
