@@ -165,8 +165,8 @@ class Catalog:
         )
 
     def table(self, found: Class) -> Table:
-        attributes = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
-        if [a.number for a in attributes] != list(range(1, found.natts + 1)):
+        attributes = self._columns_of(found)
+        if not _are_all(attributes, found):
             raise HistoryError(
                 f"{found.schema}.{found.name} has {found.natts} columns, of which this WAL "
                 f"describes {len(attributes)}: give a base backup (--base) or a server (--dsn)"
@@ -181,8 +181,15 @@ class Catalog:
             self.file_of(toast) if toast is not None else None, key,
         )  # fmt: skip
 
+    def _columns_of(self, found: Class) -> list[Attribute]:
+        return sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+
     def finish(self, major: int, roles: Mapping[int, str]) -> None:
-        """Give composite types their columns, and OIDs their names, once all rows are there."""
+        """Give composite types their columns, and OIDs their names, once all rows are there.
+
+        A composite type of which the WAL describes a part of the columns stays without any. Its
+        values are bytes, and the answer is not complete.
+        """
         if major < 16:
             known = self.types.by_oid[ACLITEM]
             self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
@@ -193,10 +200,16 @@ class Catalog:
         self.types.names = shown_names(owned, self.types, schemas, major, roles)
         for found in self.classes.values():
             if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
-                own = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
-                self.types.fields[found.oid] = [
-                    Field(a.name, a.type, a.length, a.alignment, a.dropped) for a in own
-                ]
+                own = self._columns_of(found)
+                if _are_all(own, found):
+                    self.types.fields[found.oid] = [
+                        Field(a.name, a.type, a.length, a.alignment, a.dropped) for a in own
+                    ]
+
+
+def _are_all(attributes: list[Attribute], found: Class) -> bool:
+    """Return whether these are all columns that pg_class counts (relnatts)."""
+    return [a.number for a in attributes] == list(range(1, found.natts + 1))
 
 
 def attribute_of(row: dict[str, object]) -> Attribute:
