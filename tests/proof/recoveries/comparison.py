@@ -167,12 +167,12 @@ class Comparison:
     def _source(self, place: Place, source: Source) -> None:
         """Compare all tables of a place, as one source has them."""
         lsn, files = place.lsn, open_files(str(self.archive))
-        history = CatalogHistory.read(
-            files, source.plan, base=source.base, until=lsn, keeps_commits=False
-        )
         try:
+            history = CatalogHistory.read(
+                files, source.plan, base=source.base, until=lsn, keeps_commits=False
+            )
             database = history.database(lsn, DATABASE)
-        except HistoryError:
+        except HistoryError:  # no whole record is there, or none that names the database
             assert source.base is None, f"{place.shown}: no database"
             self.figures[f"databases not known {source.over}"] += 1
             return
