@@ -34,6 +34,7 @@ from walkeeper_safekeeper.log_retention import LogRetention
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.scrub import Scrub
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
@@ -119,7 +120,8 @@ class HostedLog:
             await call(allocator, lambda: folder.save_reserved(reserved))
 
         slots = DurableSlots(await call(reader, folder.load_slots), write_slots)
-        self.readable = ReadableLog(self.cluster, driver, folder, slots)
+        copies = TableCopies(self._settings.copy_dsns)
+        self.readable = ReadableLog(self.cluster, driver, folder, slots, copies)
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
         reserved = await call(reader, folder.load_reserved)
         self.timelines = TimelineGrants(driver.acceptor, reserved, write_reserved)

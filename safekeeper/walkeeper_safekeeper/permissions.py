@@ -111,7 +111,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
 COMMANDS: Mapping[type[Command], frozenset[Role]] = {
     IdentifySystem: _ALL,
     Show: _ALL,
-    SqlCommand: _ALL,  # a safekeeper executes none; it answers tools that ask for settings
+    SqlCommand: _ALL,  # It answers tools that ask for settings. A copy begins with a slot.
     PrimaryOnly: _ALL,  # refused with advice
     TimelineHistory: _STREAMS | {Role.PAGER, Role.RESTORE},
     ReadSlot: _STREAMS | {Role.MONITOR},

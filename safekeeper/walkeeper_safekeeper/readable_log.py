@@ -18,6 +18,7 @@ from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
+from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
@@ -26,14 +27,19 @@ class ReadableLog:
     """The log, its readers and their slots."""
 
     def __init__(
-        self, cluster: str, driver: Driver, folder: LogFolder, slots: DurableSlots
+        self,
+        cluster: str,
+        driver: Driver,
+        folder: LogFolder,
+        slots: DurableSlots,
+        copies: TableCopies,
     ) -> None:
         self.cluster, self.slots = cluster, slots
         self._driver, self._folder = driver, folder
         self.readers = Readers()
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         is_logical = self.configuration.kind is LogKind.LOGICAL
-        self.logical = LogicalLog(self) if is_logical else None
+        self.logical = LogicalLog(self, copies) if is_logical else None
 
     @property
     def configuration(self) -> Configuration:

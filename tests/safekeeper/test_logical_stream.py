@@ -55,6 +55,7 @@ class Kept:
     segment_bytes: int = SEGMENT
     oldest_lsn: Lsn = START
     cluster: str = "changes"
+    server_version: str = "15.0"
     timeline: int = 1
     readable_lsn: Lsn = START
     log: LogBytes = field(default_factory=lambda: LogBytes(START))

@@ -6,7 +6,8 @@ import pytest
 
 from walkeeper_common.postgres.pgwire import MessageBuffer, SqlRefused
 from walkeeper_safekeeper.replication.log_settings import LogSettings
-from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables, literals
+from walkeeper_safekeeper.replication.sql_text import literals
+from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables
 
 SETTINGS = LogSettings(("p", "it's"), "shop", {}, {}, (("public", "t"), ("s", "u")))
 TABLES_16 = """SELECT DISTINCT N.nspname, C.relname,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from walkeeper_cli.options import (
+    Dsn,
     Duration,
     HostPort,
     Size,
@@ -103,6 +104,16 @@ from walkeeper_common.addresses import Address
     show_default=True,
     help="How often to archive the committed part of the last segment, if it has grown.",
 )
+@option(
+    "--copy-dsn",
+    "copy_dsns",
+    type=Dsn(),
+    multiple=True,
+    metavar="DSN",
+    help="The primary of a logical log, which copies the tables of new subscriptions (copy_data = "
+    "true). Its role needs REPLICATION, and SELECT on them. Keep passwords in ~/.pgpass. Give it "
+    "once for each primary.",
+)
 @option("--audit-json", is_flag=True, help="Write each audit line of the log as a JSON object.")
 @log_json_option
 @log_level_option
@@ -117,6 +128,7 @@ def command(
     archive: str | None,
     archive_compress: str,
     archive_tail_interval: float,
+    copy_dsns: tuple[str, ...],
     allow_unauthenticated: bool,
     require_tls: bool,
     http: Address | None,
@@ -150,6 +162,7 @@ def command(
         allow_unauthenticated=allow_unauthenticated,
         require_tls=require_tls,
         http=http,
+        copy_dsns=copy_dsns,
         audit_json=audit_json,
         log_level=log_level,
         log_json=log_json,

@@ -314,6 +314,11 @@ def copy_both_response() -> bytes:
     return message(b"W", b"\0", _INT16.pack(0))
 
 
+def copy_out_response() -> bytes:
+    """Begin the phase in which the server sends CopyData, as text."""
+    return message(b"H", b"\0", _INT16.pack(0))
+
+
 def copy_data(payload: bytes) -> bytes:
     """Return a small payload. WAL goes out as `XLogData.pack_header` and then its bytes."""
     return message(b"d", payload)

@@ -23,6 +23,7 @@ from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.wire.consumer_slots import NEWS_MAX, TablesQuery
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.replication.served_log import Reader, ServedLog
 
 logger = logging.getLogger("walkeeper.logical")
@@ -92,6 +93,11 @@ class EntryCursor:
         record = self._walk.record
         return None if record is None else record.end_lsn, self._walk.end_lsn
 
+    @property
+    def timeline(self) -> int:
+        """The primary's timeline in what was read last; 0 if nothing whole was read."""
+        return self._walk.timeline
+
     async def more(self) -> list[Frame]:
         """Read one chunk and return its whole frames, perhaps none.
 
@@ -112,7 +118,9 @@ class LogicalLog:
     """One log's index and end. `refresh` brings the end up to date; the rest uses what is known."""
 
     log: ServedLog
+    copies: TableCopies = field(default_factory=TableCopies)  # the primaries that copy tables
     end_lsn: Lsn = ZERO_LSN  # end of the last whole entry that is committed
+    timeline: int = 0  # the primary's, at end_lsn
     needed_lsn: Lsn | None = None  # the position from which slots and readers need entries
     settings: LogSettings | None = None
     positions: ConsumerPositions = field(init=False)
@@ -183,6 +191,10 @@ class LogicalLog:
         finally:
             del self._answers[token]
 
+    async def wait_for_end(self, lsn: Lsn) -> None:
+        """Return when the log has what the primary had at `lsn`. SqlRefused 57P03 if too late."""
+        await self._until(lambda: self.end_lsn >= lsn, f"it does not reach {lsn}")
+
     async def _until(self, is_replicated: Callable[[], bool], what: str = FIXED_SLOTS) -> None:
         try:
             async with asyncio.timeout(REPLICATE_S):
@@ -230,6 +242,7 @@ class LogicalLog:
         position, end_lsn = cursor.last
         self._end_position = position or self._end_position
         self.end_lsn = end_lsn or self.end_lsn
+        self.timeline = cursor.timeline or self.timeline
 
     async def _find_settings(self) -> None:
         """Read the settings in the newest segment in which an entry starts."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
@@ -32,17 +31,19 @@ from walkeeper_common.postgres.replication_commands import (
 )
 from walkeeper_safekeeper.replication import replication_answers as answers
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.copy_session import CopySession
 from walkeeper_safekeeper.replication.logical_log import LogicalLog, LogicalReader
 from walkeeper_safekeeper.replication.logical_stream import LogicalStream, check_options
 from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.served_log import ServedLog
+from walkeeper_safekeeper.replication.sql_text import one_line
 from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables
+from walkeeper_safekeeper.replication.table_copy import BEGIN
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.replicas")
 
 PLUGIN = "pgoutput"
-TABLE_SYNC = re.compile(r"pg_\d+_sync_\d+_\d+")  # application_name of a worker that copies a table
 
 
 class LogicalSession:
@@ -60,6 +61,12 @@ class LogicalSession:
         self._logical, self._log = logical, logical.log
         self._client, self._login, self._pid = client, login, pid
         self._limits, self._now = limits, now
+        self._copying: CopySession | None = None
+
+    async def close(self) -> None:
+        """End what the client has begun on the primary."""
+        if self._copying is not None:
+            await self._copying.close()
 
     async def perform(self, command: Command) -> None:
         """Perform one command. Raise SqlRefused, the answer to what cannot be done."""
@@ -86,6 +93,10 @@ class LogicalSession:
                 send(command_complete("DROP_REPLICATION_SLOT"))
             case StartLogical():
                 await self._stream(command)
+            case SqlCommand(sql) if self._copying is None and one_line(sql) == BEGIN:
+                await self._begin_copy()
+            case SqlCommand(sql) if self._copying is not None:
+                await self._go_on_copying(self._copying, sql)
             case SqlCommand(sql):
                 send(await self._sql(sql))
             case ReadSlot():
@@ -119,18 +130,34 @@ class LogicalSession:
             return answers.sql(self._log, sql, replication=self._login.replication)
         found = answer(sql, await self._logical.known_settings())
         if asks_for_tables(sql):
-            token = f"{self._client} {self._pid} {self._now():.6f}"
-            found = answer(sql, await self._logical.published_now(token))
+            found = answer(sql, await self._logical.published_now(self._token()))
         if found is not None:
             return found
-        if TABLE_SYNC.fullmatch(self._login.application_name):
-            raise no_copy()
         raise SqlRefused(
             "0A000",
             "a safekeeper does not execute SQL",
             hint=f'It keeps changes of cluster "{self._log.cluster}": connect to the primary for '
             "SQL. A subscription needs copy_data = false; copy its tables from the primary first.",
         )
+
+    def _token(self) -> str:
+        return f"{self._client} {self._pid} {self._now():.6f}"
+
+    async def _begin_copy(self) -> None:
+        """Begin the transaction of a worker that copies a table. SqlRefused if none does here."""
+        if not self._login.logical or not self._logical.copies:
+            raise no_copy()
+        timeout_s = self._limits.sender_timeout_s
+        self._copying = await CopySession.begin(self._logical, self._client, timeout_s)
+        self._client.answer(command_complete("BEGIN"))
+
+    async def _go_on_copying(self, copying: CopySession, sql: str) -> None:
+        if one_line(sql) != "COMMIT":
+            await copying.perform(sql)
+            return
+        self._copying = None
+        await copying.close()
+        self._client.answer(command_complete("COMMIT"))
 
     async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
         """Make a slot at the end of what is committed: a consumer sees the changes after it.
@@ -145,7 +172,8 @@ class LogicalSession:
                 hint=f"A safekeeper keeps what {PLUGIN} decoded; use that plugin.",
             )
         _refuse_two_phase(asked.options)
-        if dict(asked.options).get("snapshot", "export") == "use":
+        with_copy = dict(asked.options).get("snapshot", "export") == "use"
+        if with_copy and self._copying is None:
             raise no_copy()
         await self._logical.known_settings()
         slots = self._log.slots
@@ -156,6 +184,8 @@ class LogicalSession:
             slots.slots.check_new(asked.slot)
             end_lsn = await self._logical.make_slot(asked.slot)
             await slots.save()
+        if with_copy and self._copying is not None:  # the slot is older, so the log keeps the rest
+            end_lsn = await self._copying.snapshot(self._token())
         names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
         row = (asked.slot, str(end_lsn), None, PLUGIN)
         return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
@@ -208,9 +238,11 @@ def no_copy() -> SqlRefused:
     """Return the answer to a subscription's worker that copies a table."""
     return SqlRefused(
         "0A000",
-        "a safekeeper has no tables to copy, which a subscription with copy_data = true needs",
-        hint="DROP SUBSCRIPTION, copy its tables from the primary, then CREATE SUBSCRIPTION … WITH "
-        "(copy_data = false). REFRESH PUBLICATION needs WITH (copy_data = false), too.",
+        "this safekeeper has no primary that copies tables, which a subscription with copy_data = "
+        "true needs",
+        hint="Start the safekeepers with --copy-dsn. Or DROP SUBSCRIPTION, copy its tables from "
+        "the primary, then CREATE SUBSCRIPTION … WITH (copy_data = false). REFRESH PUBLICATION "
+        "needs WITH (copy_data = false), too.",
     )
 
 

@@ -246,11 +246,20 @@ class _Commands:
     ) -> None:
         self._audit = audit
         self._log, self._client, self._login, self._pid = log, client, login, pid
-        self._identity = identity
-        self._limits, self._now = limits, now
+        self._identity, self._limits, self._now = identity, limits, now
+        self._logical = None
+        if log.logical is not None:
+            self._logical = LogicalSession(log.logical, client, login, pid, limits, now)
 
     async def run(self) -> NoReturn:
         """Serve commands until ClientGone, or an error that ends the connection."""
+        try:
+            await self._serve()
+        finally:
+            if self._logical is not None:
+                await self._logical.close()
+
+    async def _serve(self) -> NoReturn:
         while True:
             await self._client.drain(self._limits.sender_timeout_s)
             received = await self._client.next_message()
@@ -308,11 +317,8 @@ class _Commands:
         self._note(command)
         if not may_perform(self._identity, command):
             raise SqlRefused("42501", f"{self._identity.name} may not run {text.split()[0]} here")
-        if log.logical is not None and not (login.entries and _is_for_entries(command)):
-            session = LogicalSession(
-                log.logical, self._client, login, self._pid, self._limits, self._now
-            )
-            await session.perform(command)
+        if self._logical is not None and not (login.entries and _is_for_entries(command)):
+            await self._logical.perform(command)
             return
         match command:
             case IdentifySystem():

@@ -5,7 +5,7 @@
 A safekeeper executes no SQL. CREATE SUBSCRIPTION and ALTER SUBSCRIPTION … REFRESH ask for the
 publications and their tables (subscriptioncmds.c: check_publications, fetch_table_list). Every
 libpq client of replication=database begins with a set_config. The texts are those of PostgreSQL 15
-to 18, spaces aside. Copying the tables is SQL that only the primary can answer: copy_data = false.
+to 18, spaces aside. Only the primary can copy tables (table_copy.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from walkeeper_common.postgres.pgwire import Column, result
 from walkeeper_safekeeper.replication.log_settings import LogSettings, check_publications
+from walkeeper_safekeeper.replication.sql_text import literals, one_line
 
 SET_CONFIG = re.compile(
     r"SELECT pg_catalog\.set_config ?\( ?'search_path', ?'', ?false ?\) ?;?", re.IGNORECASE
@@ -35,7 +36,7 @@ TABLES_SINCE_16 = re.compile(
 
 def asks_for_tables(sql: str) -> bool:
     """Return True if the answer depends on what is published at the time of the question."""
-    text = _normal(sql)
+    text = one_line(sql)
     return bool(TABLES.fullmatch(text) or TABLES_SINCE_16.fullmatch(text))
 
 
@@ -45,7 +46,7 @@ def answer(sql: str, settings: LogSettings) -> bytes | None:
     Raise SqlRefused 42704 for publications that the log does not have. CREATE SUBSCRIPTION asks for
     all that it names, ADD PUBLICATION for the added ones alone. Both ask for tables of all of them.
     """
-    text = _normal(sql)
+    text = one_line(sql)
     if SET_CONFIG.fullmatch(text):
         return result((Column("set_config"),), [("",)], "SELECT 1")
     if found := PUBLICATIONS.fullmatch(text):
@@ -61,10 +62,6 @@ def answer(sql: str, settings: LogSettings) -> bytes | None:
     return None
 
 
-def _normal(sql: str) -> str:
-    return " ".join(sql.split()).replace(" ,", ",")
-
-
 def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
     """List the tables without column lists: NULL is all columns, as for a table without a list."""
     check_publications(sorted(literals(asked)), settings.publications)
@@ -74,8 +71,3 @@ def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
 
 def _rows(columns: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> bytes:
     return result([Column(name) for name in columns], rows, f"SELECT {len(rows)}")
-
-
-def literals(text: str) -> set[str]:
-    """Return the strings in `'a', 'it''s'`."""
-    return {one[1:-1].replace("''", "'") for one in re.findall(r"'(?:[^']|'')*'", text)}

@@ -23,6 +23,8 @@ ENTRIES_TEST = "tests/common/test_entries.py::"
 CHECK_TEST = "tests/proposer/test_logical_check.py::"
 OVERLAP_TEST = "tests/proposer/test_overlap.py::test_"
 CONSUMER_TEST = "tests/safekeeper/test_logical_stream.py::"
+COPY_TEST = "tests/safekeeper/test_copy_session.py::"
+STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 
 
@@ -316,6 +318,46 @@ LOGICAL = (
         "",
         "tests/safekeeper/test_subscription_queries.py::"
         "test_tables_of_other_publications_are_refused",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
+        "copy-ahead-of-the-log",
+        "copy_session",
+        "a worker gets a row of a copy when a quorum has the log up to its snapshot",
+        "CopySession.snapshot",
+        "await logical.wait_for_end(lsn)",
+        "",
+        COPY_TEST + "test_a_copy_begins_when_a_quorum_has_the_log_up_to_it",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
+        "copy-of-any-server",
+        "copy_session",
+        "the server that copies is on the timeline of the log",
+        "CopySession.snapshot",
+        "self._snapshot.timeline != logical.timeline",
+        "False",
+        COPY_TEST + "test_a_server_on_another_timeline_copies_nothing",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
+        "copy-of-any-table",
+        "table_copy",
+        "a worker's statements reach the primary for published tables alone",
+        "TableCopy.check",
+        "table not in self._settings.tables",
+        "False",
+        STATEMENTS_TEST + "test_nothing_else_gets_through",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
+        "copy-without-the-filter",
+        "table_copy",
+        "a COPY has the row filter that the publications have",
+        "TableCopy.check",
+        '(found[5] or "") != " OR ".join(self._wanted_filters())',
+        "False",
+        STATEMENTS_TEST + "test_a_row_filter_and_a_column_list_hold",
         why=NO_CONSUMERS,
     ),
     _mutant(
