@@ -8,7 +8,9 @@ import hashlib
 import importlib.util
 import io
 import json
+import os
 import re
+import subprocess
 import tarfile
 import tomllib
 import urllib.request
@@ -278,3 +280,15 @@ def test_pre_commit_runs_what_make_check_runs_and_fetches_no_repository() -> Non
     wanted = {f".venv/bin/{line}".replace("ruff format --check", "ruff format") for line in checked}
     missing = wanted - {hook["entry"] for hook in hooks}
     assert not missing, f"{missing}: a line of `make check` has no hook, or another one"
+
+
+def test_make_lets_python_keep_bytecode() -> None:
+    done = subprocess.run(
+        ["make", "--eval=shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]", "shown"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
