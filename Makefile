@@ -144,11 +144,18 @@ oldest:
 	@$(MAKE) --no-print-directory test VENV=$(OLDEST) LOCK= \
 		INSTALL='uv pip install --quiet --resolution lowest-direct'
 
-# A broken link or anchor in a document is an error of the site.
+# Side by side, as mypy takes longer than the others together.
 check: install
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-rest
+
+.PHONY: check-types check-rest
+check-types:
+	$(BIN)/mypy
+
+# A broken link or anchor in a document is an error of the site.
+check-rest:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
