@@ -9,7 +9,7 @@ from walkeeper_common.history import History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.times import shown_time
-from walkeeper_common.wire.member_change import replaced_text
+from walkeeper_common.wire.member_change import replaced_text, wiped_member
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
 
@@ -134,15 +134,20 @@ def _proposer(log: HostedLog) -> dict[str, str] | None:
     return {"id": proposer_id.hex(), "address": address, "application_name": application_name}
 
 
+def membership_trouble(member: str, configuration: Configuration, history: History) -> str:
+    """Return the kind of trouble of a safekeeper that is no member."""
+    return "no_log" if wiped_member(member, configuration, history) else "replaced"
+
+
 def _trouble(log: HostedLog, replaced: str | None) -> str | None:
-    """Return the kind of `failure`: failed, refusing (as for want of space), replaced, or None."""
+    """Return the kind of `failure`, one of the verdict's troubles, or None."""
     acceptor = log.driver.acceptor
     if acceptor.failure:
         return "failed"
     if acceptor.refusal:
         return "refusing"
     if replaced:
-        return "replaced"
+        return membership_trouble(acceptor.member, log.configuration, acceptor.durable.history)
     return "damaged" if log.scrub.flaw else None
 
 

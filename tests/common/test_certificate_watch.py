@@ -14,6 +14,7 @@ from tests.support.waiting import until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_cli.certs.authority import Authority
 from walkeeper_common.identity import Role
+from walkeeper_common.shell import certificate_watch
 from walkeeper_common.shell.certificate_watch import (
     certificate_end_s,
     read_again,
@@ -96,3 +97,23 @@ def test_sighup_says_what_it_does(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 def test_without_a_file_there_is_nothing_to_watch() -> None:
     asyncio.run(asyncio.wait_for(watch_certificate(), 10))
+
+
+class Looked(Exception):
+    """The file was looked at."""
+
+
+class WatchedCredentials:
+    """Credentials that say so when their file is looked at."""
+
+    def reload(self) -> None:
+        raise Looked
+
+    def warn_of_end(self) -> None:
+        pass
+
+
+def test_each_look_reads_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate_watch, "own_credentials", WatchedCredentials)
+    with pytest.raises(Looked):
+        asyncio.run(asyncio.wait_for(watch_certificate(look_s=0.0), 5))

@@ -19,7 +19,7 @@ from tests.support.scenario_words import CREATION_LSN, LOG_UUID, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.wire.member_change import (
     InstallMembers,
     JoinLog,
@@ -57,6 +57,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 from walkeeper_safekeeper.consensus.creation import prepared
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
+from walkeeper_safekeeper.log_status import membership_trouble
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 # The acceptor
@@ -151,6 +152,28 @@ def test_a_newcomer_that_was_given_up_learns_so() -> None:
     assert "Once `walkeeper status` shows the members well, stop it and remove" in text
     assert replaced_text(NEWCOMER, BOTH, (CREATION,)) is None
     assert replaced_text(NEWCOMER, OLD, (CREATION,)) is None, "nobody was replaced yet"
+
+
+@pytest.mark.parametrize("generation", (1, 3))
+def test_a_wiped_member_learns_that_the_configuration_has_its_old_incarnation(
+    generation: int,
+) -> None:
+    wiped = member_name(3, b"new incarnation!")
+    configuration = replace(OLD, generation=generation)
+    text = replaced_text(wiped, configuration, (CREATION,))
+    assert text is not None
+    assert f"{OLD.members[2]} is the member (generation {generation})" in text
+    assert "run `walkeeper replace --member 3 --with 3@HOST:PORT`" in text
+    assert membership_trouble(wiped, configuration, (CREATION,)) == "no_log"
+
+
+def test_a_replaced_member_of_the_same_id_is_not_taken_for_a_wiped_one() -> None:
+    again = member_name(3, b"new incarnation!")
+    configuration = replace(OLD, generation=3, members=(*OLD.members[:2], again))
+    was = (replace(CREATION, members=OLD.members),)
+    assert membership_trouble(OLD.members[2], configuration, was) == "replaced"
+    text = replaced_text(OLD.members[2], configuration, was)
+    assert text is not None and f"was replaced by {again}" in text
 
 
 def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:

@@ -19,7 +19,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import Any
 
 import psycopg
@@ -27,7 +26,7 @@ import psycopg
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal
+from tests.support.wal_files import assert_each_pair_same
 
 SETTINGS = {"max_wal_size": "2GB"}  # all else is PostgreSQL's default: no wal_keep_size
 SEGMENT_BYTES = 16 << 20
@@ -159,9 +158,8 @@ class Play:
         assert self._primary.sql("SELECT count(*) FROM small") == self._small
         end = lsn_of(self._cluster.wait_all_equal(RETURNS_S))
         folders = [self._cluster.wal_dir(number) for number in (1, 2, 3)]
-        same = [assert_same_wal(one, other, end, SEGMENT_BYTES)
-                for one, other in combinations(folders, 2)]  # fmt: skip
-        self._say(f"{rows:,} rows are there; {sum(same)} pairs of segments are equal")
+        same = assert_each_pair_same(folders, end, SEGMENT_BYTES)
+        self._say(f"{rows:,} rows are there; {same} pairs of segments are equal")
 
     def _begun(self) -> psycopg.Connection[Any]:
         connection = self._primary.connect(options="-c statement_timeout=0")

@@ -21,7 +21,7 @@ TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0,
 
 
 # Each of these takes 10 s and more. `make prove` explores all worlds, and the soak does it, too.
-LONG = ("four-terms", "aborted-records", "slow-disks", "two-proposers-half-records")
+LONG = ("four-terms", "three-terms", "aborted-records", "slow-disks", "two-proposers-half-records")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def green_tests() -> None:
     """The source as it is passes all the tests that are to turn red."""
     with planted(CONTROL) as tree:
         wanted = sorted({mutant.turns_red for mutant in SEEN_BY_TESTS if mutant.turns_red})
-        green = run_in(tree, *PYTEST, *wanted, seconds=120)
+        green = run_in(tree, *PYTEST, *wanted, seconds=240)
     assert green.returncode == 0, green.stdout
 
 
@@ -64,7 +64,7 @@ def green_tests() -> None:
 def test_a_test_turns_red(mutant: Mutant, green_tests: None) -> None:
     assert mutant.turns_red is not None
     with planted(mutant) as tree:
-        red = run_in(tree, *PYTEST, mutant.turns_red, seconds=60)
+        red = run_in(tree, *PYTEST, mutant.turns_red, seconds=120)
     assert red.returncode == 1 and "FAILED" in red.stdout, red.stdout
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -34,6 +36,10 @@ from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick, Waiting
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.expected_append import expected_append
+from walkeeper_safekeeper.disk.disk_times import DiskTimes
+from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.primary_facts import PrimaryFacts
 from walkeeper_safekeeper.storage.open_tail import Tail, Writer
 
 pytestmark = NEEDS_FAST_PATH
@@ -226,6 +232,21 @@ def test_the_core_hears_of_a_bunch_before_the_next_event(monkeypatch: pytest.Mon
     assert isinstance(vote, VoteResponse) and vote.granted and vote.flush_lsn == end
     later[0]()
     assert acceptor.flush_lsn == end and bench.driver.groups_written == 4
+
+
+def test_status_has_the_wal_that_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core does not know of it yet: a commit that returned would be missing in status."""
+    bench, wal, end = steady()
+    monkeypatch.setattr(bench.heard, "settle_later", lambda settle: None)
+    end = bench.append(end, wal.read(end, end + 100))
+    acceptor = bench.driver.acceptor
+    assert acceptor.flush_lsn < end
+    log = SimpleNamespace(
+        cluster="main", driver=bench.driver, configuration=acceptor.durable.configuration,
+        offload=None, logical=None, readers=(), slots=SimpleNamespace(slots=()), proposers={},
+        primary=PrimaryFacts(), times=DiskTimes(), scrub=SimpleNamespace(flaw=None, passes=0),
+    )  # fmt: skip
+    assert log_status(cast(HostedLog, log))["flush_lsn"] == str(end)
 
 
 def test_the_core_hears_of_a_bunch_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.safekeeper.test_wal_store import filled, made_wal, plain_wal
 from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_safekeeper import scrub
+from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.scrub import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
@@ -42,3 +49,47 @@ def test_one_flipped_bit_in_a_record_is_found_in_its_segment(seed: int) -> None:
     found = walked(store, whole_end(wal, wal.end_lsn))
     assert found.flaw is not None and found.next_lsn == record.start_lsn, found
     assert store.name_of(record.start_lsn) in found.flaw
+
+
+class ScrubbedLog:
+    """A log whose segments no archive has; `repairs` counts who asked for one."""
+
+    cluster = "main"
+
+    def __init__(self, store: WalStore, end_lsn: Lsn) -> None:
+        self.driver = cast(Driver, SimpleNamespace(store=store, damaged=None))
+        self.repairs, self._end_lsn = list[Lsn](), end_lsn
+
+    async def whole_end(self) -> Lsn:
+        return self._end_lsn
+
+    async def repair_segment(self, begin_lsn: Lsn) -> bool:
+        self.repairs.append(begin_lsn)
+        return False
+
+
+def test_damage_is_withheld_and_one_place_is_repaired_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scrub, "PAUSE_S", 0.0)
+    wal = plain_wal(3, 100)
+    disk = FaultyDisk(Random(3))
+    store = filled(disk, wal)
+    at_lsn = Lsn(wal.records[len(wal.records) // 2].start_lsn + 24)
+    name, offset = store.name_of(at_lsn), at_lsn - store.segment_start(at_lsn)
+    (byte,) = disk.read_at(name, offset, 1)
+    disk.write_at(name, offset, [bytes([byte ^ 0x40])])
+    log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+
+    async def story() -> None:
+        reader = WorkerThread("scrub", lambda defect: None)
+        scrubbing = scrub.Scrub(log, 1 << 40, reader)
+        running = asyncio.create_task(scrubbing.run())
+        await until(lambda: scrubbing.passes >= 3)
+        running.cancel()
+        reader.stop()
+
+    asyncio.run(story())
+    begin_lsn = store.segment_start(at_lsn)
+    assert log.driver.damaged == (begin_lsn, begin_lsn + store.segment_bytes)
+    assert log.repairs == [begin_lsn]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 
 SEGMENT = re.compile(r"[0-9A-F]{24}")
@@ -19,7 +23,10 @@ def start_of(name: str, segment_bytes: int) -> int:
 
 
 def assert_same_wal(one: Path, other: Path, end_lsn: int, segment_bytes: int = 1 << 20) -> int:
-    """Compare the segments that both have, up to the end; return how many."""
+    """Compare the segments that both have, up to the end; return how many.
+
+    A live safekeeper removes and recycles segments. A segment gone meanwhile does not count.
+    """
     common = sorted(set(segments(one)) & set(segments(other)))
     compared = 0
     for name in common:
@@ -27,10 +34,22 @@ def assert_same_wal(one: Path, other: Path, end_lsn: int, segment_bytes: int = 1
         if length <= 0:
             continue  # made or recycled in advance
         pieces = []
-        for directory in (one, other):
-            assert (directory / name).stat().st_size == segment_bytes, f"{directory / name}"
-            with open(directory / name, "rb") as file:
-                pieces.append(file.read(length))
-        assert pieces[0] == pieces[1], f"{one / name} and {other / name} differ"
-        compared += 1
+        with suppress(FileNotFoundError):
+            for directory in (one, other):
+                with open(directory / name, "rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    assert size == segment_bytes, f"{directory / name}: {size=}"
+                    pieces.append(file.read(length))
+            assert pieces[0] == pieces[1], f"{one / name} and {other / name} differ"
+            compared += 1
     return compared
+
+
+def assert_each_pair_same(folders: Sequence[Path], end_lsn: int, segment_bytes: int) -> int:
+    """Compare each two of these; each must share a segment. Return the number of comparisons."""
+    total = 0
+    for one, other in combinations(folders, 2):
+        compared = assert_same_wal(one, other, end_lsn, segment_bytes)
+        assert compared, f"{one} and {other} share no segment below {end_lsn:X}"
+        total += compared
+    return total

@@ -138,7 +138,11 @@ def under_load(demo: Daemon) -> str:
     return demo_directory(demo.output())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)],
+    ids=lambda n: n.name,
+)
 def test_an_interrupted_demo_leaves_no_process_and_no_file(
     demo: Daemon, number: signal.Signals
 ) -> None:

@@ -55,7 +55,13 @@ def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Fi
     assert not journal.cancelled
 
 
-@pytest.mark.parametrize("options", [[], ["--take-over"]], ids=["", "take over"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id=""),
+        pytest.param(["--take-over"], id="take over", marks=pytest.mark.soak),
+    ],
+)
 def test_commits_resume_soon_after_a_killed_proposer_has_a_successor(
     cluster: Cluster, figure: Figure, options: list[str]
 ) -> None:

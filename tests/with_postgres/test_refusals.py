@@ -212,7 +212,9 @@ def test_a_primary_in_recovery_is_refused(shared: Cluster) -> None:
         standby.delete()
 
 
-@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+@pytest.mark.parametrize(
+    "setting", ["fsync", pytest.param("full_page_writes", marks=pytest.mark.soak)]
+)
 def test_a_primary_that_is_not_safe_itself_is_refused(
     primary: PostgresServer, setting: str
 ) -> None:
@@ -246,7 +248,9 @@ def flip_a_byte(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("what", ["control file", "committed record"])
+@pytest.mark.parametrize(
+    "what", [pytest.param("control file", marks=pytest.mark.soak), "committed record"]
+)
 def test_damage_is_named_and_the_safekeeper_does_not_serve_it(
     cluster: Cluster, primary: PostgresServer, what: str
 ) -> None:

@@ -159,7 +159,7 @@ def test_a_killed_up_leaves_no_daemon_and_the_next_one_resumes_and_detaches(
     assert up.interrupt() == 0 and server.sql(SETTING) == ""
 
 
-@pytest.mark.parametrize("output", ["/dev/full", ">(true)"])
+@pytest.mark.parametrize("output", ["/dev/full", pytest.param(">(true)", marks=pytest.mark.soak)])
 def test_an_up_that_nobody_reads_goes_on_and_detaches(
     up: Up, server: PostgresServer, output: str
 ) -> None:

@@ -95,6 +95,16 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
     return later == same and needed <= steps <= GENERATION_JUMP_MAX
 
 
+def wiped_member(name: str, configuration: Configuration, history: History) -> str | None:
+    """Return the member whose id this safekeeper has and whose log it lacks, or None.
+
+    A wiped disk and an abandoned join look alike: both begin with a new incarnation."""
+    if name in configuration.everyone or any(name in fragment.members for fragment in history):
+        return None
+    same = (each for each in configuration.everyone if member_id(each) == member_id(name))
+    return next(same, None)
+
+
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
     """Return what a safekeeper that is no member any more has to know, or None for another one.
 
@@ -103,6 +113,15 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
     text deletes nothing before the members are well: a configuration may be forged (R25).
     """
     with_it = [fragment.members for fragment in history if name in fragment.members]
+    if lost := wiped_member(name, configuration, history):
+        number = member_id(name)
+        return (
+            f"safekeeper {name} came back with another incarnation: {lost} is the member "
+            f"(generation {configuration.generation}). Its disk was wiped, or its join was given "
+            "up; without the member's promises it does not vote. If the disk of that member is "
+            f"lost, run `walkeeper replace --member {number} --with {number}@HOST:PORT`; else "
+            "start the member with its own directory"
+        )
     if name in configuration.everyone or (not with_it and configuration.generation == 1):
         return None
     newcomers = [m for m in configuration.members if with_it and m not in with_it[-1]]

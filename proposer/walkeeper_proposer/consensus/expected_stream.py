@@ -110,7 +110,8 @@ def _is_steady(leader: Leader) -> bool:
 
 
 def _keeps_up(member: Member, end_lsn: Lsn) -> bool:
-    return member.attached and member.next_lsn == end_lsn and not member.is_slow
+    is_usual = not member.is_slow and not member.is_probed
+    return member.attached and member.next_lsn == end_lsn and is_usual
 
 
 def _last_ack(leader: Leader, member: Member) -> bytes:

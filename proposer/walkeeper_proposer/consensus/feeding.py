@@ -17,7 +17,6 @@ from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
     DONOR_READS_MAX,
-    IN_FLIGHT_BYTES_MAX,
     Member,
     Stage,
     donor_for,
@@ -82,7 +81,7 @@ class Feeder:
                 last is not None
                 and member.next_lsn == last.begin_lsn
                 and len(last.payload) <= member.append_bytes
-                and int(last.begin_lsn) - member.flush_lsn < IN_FLIGHT_BYTES_MAX
+                and int(last.begin_lsn) - member.flush_lsn < member.in_flight_bytes_max
             ):
                 effects.append(self._send(member, last))
                 continue
@@ -98,7 +97,7 @@ class Feeder:
         window = self.window
         if member.next_lsn >= window.end_lsn:
             return effects
-        while member.attached and member.in_flight_bytes < IN_FLIGHT_BYTES_MAX:
+        while member.attached and member.in_flight_bytes < member.in_flight_bytes_max:
             if member.next_lsn >= window.end_lsn:
                 break
             if member.next_lsn >= window.begin_lsn:

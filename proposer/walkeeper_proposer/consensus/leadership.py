@@ -318,6 +318,8 @@ class Leader:
         member.flush_lsn, member.silent_ticks = response.flush_lsn, 0
         if member.is_slow:
             member.grow()
+        if member.is_probed:
+            member.is_probed = member.flush_lsn <= member.known_lsn
         moves = self.advance_commit(self.counted())
         effects = self.report() if moves or news else []
         if moves or is_new or self.goes_on_behind(member):

@@ -76,6 +76,7 @@ class Member:
     silent_ticks: int = 0
     append_bytes: int = APPEND_BYTES_MAX  # the longest append that it is sent
     grows_lsn: Lsn = ZERO_LSN  # once this is acknowledged, a lowered append_bytes is doubled
+    is_probed: bool = False  # it had no space, and has not taken an append since
     late_ticks: int = 0  # how long nothing of what is in flight has been acknowledged
     ticked_lsn: Lsn = ZERO_LSN  # its flush_lsn at the last tick
     feedback: Feedback = NO_FEEDBACK
@@ -107,6 +108,14 @@ class Member:
     def in_flight_bytes(self) -> int:
         return int(self.next_lsn) - self.flush_lsn if self.attached else 0
 
+    @property
+    def in_flight_bytes_max(self) -> int:
+        """Another append goes out while less than this is in flight.
+
+        A safekeeper that had no space gets one append, until it has taken one
+        (scenarios/full_safekeeper_is_asked_again.txt)."""
+        return 1 if self.is_probed else IN_FLIGHT_BYTES_MAX
+
     def lose(self) -> None:
         """Note the loss of the link. Its acknowledgements count again once it attaches.
 
@@ -131,6 +140,7 @@ class Member:
     def wait_for_space(self) -> None:
         """Keep its connection after an append that it refused, until the leader asks it again."""
         self._detach(Stage.GREETED)
+        self.is_probed = True
 
     def _detach(self, stage: Stage) -> None:
         """Count nothing of it until it attaches again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants.access import ACCESS
+from tests.proof.mutants.analysing import ANALYSING
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.bounds import BOUNDS
@@ -13,6 +14,7 @@ from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.logical import LOGICAL
+from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
 from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.reading import READING
@@ -42,4 +44,6 @@ MUTANTS = (
     *LOGICAL,
     *ANCESTRY,
     *ACCESS,
+    *OPERATING,
+    *ANALYSING,
 )

@@ -42,6 +42,9 @@ WHOLE_FRAMES = "the simulated network damages no frame"
 REAL_DESCRIPTORS = "the simulated disks have no descriptors and run no system call"
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
+# Folders of tests that are named after no package that is searched.
+TESTED = ("archive", "cli", "history", "replay")
+
 # The modules of the shipping source that the exploration runs.
 EXPLORED = frozenset(
     (
@@ -128,7 +131,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
     (tree / "tests/proof").mkdir(parents=True)
     for path in (*(ROOT / "tests").glob("*.py"), *(ROOT / "tests/proof").glob("*.py")):
         _place(path, tree / path.relative_to(ROOT))
-    for name in (*PACKAGES, "cli", "support", "consensus", "proof/sim", "proof/explore"):
+    for name in (*PACKAGES, *TESTED, "support", "consensus", "proof/sim", "proof/explore"):
         shutil.copytree(
             ROOT / "tests" / name, tree / "tests" / name, ignore=without, copy_function=_place
         )

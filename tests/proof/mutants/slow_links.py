@@ -51,6 +51,15 @@ SLOW_LINKS = (
         why_named=NO_BANDWIDTH,
     ),
     Mutant(
+        "full-member-gets-all",
+        "R16",
+        "a safekeeper that had no space gets one append until it has taken one",
+        (Edit("Member.wait_for_space", "self.is_probed = True"),),
+        turns_red="tests/consensus/test_scenarios.py::"
+        "test_scenario[full_safekeeper_is_asked_again]",
+        why_named=NO_BANDWIDTH,
+    ),
+    Mutant(
         "no-signs-of-life",
         "R26",
         "a proposer whose append is still arriving hears that it is",

@@ -1,0 +1,49 @@
+"""Mutants of history and replay: the index that spares reading, and the stream of changes."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import Edit, Mutant
+
+INDEX = "tests/history/test_index_proof.py::test_"
+STREAM = "tests/replay/test_change_stream_postgres.py::test_"
+STATE = "tests/replay/test_change_stream_state.py::test_"
+NO_TABLES = "the simulator reads no WAL as tables"
+
+ANALYSING = (
+    Mutant(
+        "index-is-believed",
+        "segment_index",
+        "a row of an index counts only for the file that it was made of",
+        (
+            Edit(
+                "ProvenIndex.row",
+                "proof_of(self._files, segment.path) == self._proofs[row]",
+                "True",
+            ),
+        ),
+        turns_red=INDEX
+        + "a_row_without_the_proof_of_its_file_does_not_count[of another file-None]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "open-transactions-are-forgotten",
+        "change_stream",
+        "changes of a transaction that is still open wait for its commit in a later window",
+        (
+            Edit(
+                "ChangeStream._changes",
+                "self._waiting = self._still_open(store.events[0], reader.history.xids)",
+            ),
+        ),
+        turns_red=STREAM + "windows_give_what_all_wal_gives[tables1-False]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "state-of-another-scope",
+        "change_stream",
+        "a saved state is of one scope",
+        (Edit("ChangeStream.load", "stream.scope != scope", "False"),),
+        turns_red=STATE + "a_state_of_another_scope_is_refused",
+        why_named=NO_TABLES,
+    ),
+)

@@ -1,0 +1,162 @@
+"""Mutants of what an operator relies on: links, certificates, scrub, repair, check and metrics."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import Edit, Mutant
+
+LINKS = "tests/proposer/test_pure_linked_addresses.py::test_"
+WATCH = "tests/common/test_certificate_watch.py::test_"
+SCRUB = "tests/safekeeper/test_scrub.py::test_"
+REPAIR = "tests/archive/test_repair_postgres.py::test_"
+CHECK = "tests/cli/test_check.py::test_"
+TIMES = "tests/safekeeper/test_disk_times.py::test_"
+NO_ADDRESSES = "the simulated network has no addresses, only numbers of safekeepers"
+NO_CERTIFICATES = "the simulated network has no TLS"
+NO_SCRUB = "the simulated safekeepers run no scrub"
+NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
+NO_FIGURES = "no oracle reads a figure of /metrics"
+
+OPERATING = (
+    Mutant(
+        "cancelled-newcomer-stays-linked",
+        "linked_addresses",
+        "a newcomer that was given up loses its link",
+        (
+            Edit(
+                "LinkedAddresses._decided",
+                "self.all = tuple(each for each in self.all if each != address)",
+            ),
+        ),
+        turns_red=LINKS + "a_cancelled_newcomer_loses_its_link",
+        why_named=NO_ADDRESSES,
+    ),
+    Mutant(
+        "given-address-is-dropped",
+        "linked_addresses",
+        "an address of the command line is no newcomer's, and keeps its link",
+        (Edit("LinkedAddresses._added", "address in self.all", "False"),),
+        turns_red=LINKS + "an_address_of_the_command_line_is_never_dropped",
+        why_named=NO_ADDRESSES,
+    ),
+    Mutant(
+        "renewed-certificate-waits-for-a-connection",
+        "certificate_watch",
+        "a daemon looks at its TLS file also without a connection",
+        (Edit("certificate_watch.watch_certificate", "credentials.reload()"),),
+        turns_red=WATCH + "each_look_reads_the_file",
+        why_named=NO_CERTIFICATES,
+    ),
+    Mutant(
+        "sighup-loads-nothing",
+        "certificate_watch",
+        "SIGHUP loads the TLS file that was renewed",
+        (Edit("certificate_watch.read_again", "credentials.reload()"),),
+        turns_red=WATCH + "sighup_says_what_it_does",
+        why_named=NO_CERTIFICATES,
+    ),
+    Mutant(
+        "scrub-passes-over-damage",
+        "scrub",
+        "a record that its CRC does not bear out ends the pass with a flaw",
+        (
+            Edit(
+                "scrub.step",
+                'return Step(at_lsn, f"segment {store.name_of(at_lsn)}: {found.reason}")',
+                "return Step(end_lsn)",
+            ),
+        ),
+        turns_red=SCRUB + "one_flipped_bit_in_a_record_is_found_in_its_segment[0]",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "scrubbed-damage-is-served",
+        "scrub",
+        "WAL that the scrub found damaged is withheld from readers",
+        (Edit("Scrub._report", "self._log.driver.damaged = damaged"),),
+        turns_red=SCRUB + "damage_is_withheld_and_one_place_is_repaired_once",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "scrub-repairs-for-ever",
+        "scrub",
+        "a place that a repair did not mend is not repaired again at once",
+        (
+            Edit(
+                "Scrub.run",
+                "flaw is not None and flaw != self._repaired",
+                "flaw is not None",
+            ),
+        ),
+        turns_red=SCRUB + "damage_is_withheld_and_one_place_is_repaired_once",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "repair-against-the-receipt",
+        "archive_repair",
+        "an archive takes no WAL that its receipt contradicts",
+        (
+            Edit(
+                "archive_repair.repair",
+                "receipt is not None and receipt.wal_sha256 != sha256_of(wal)",
+                "False",
+            ),
+        ),
+        turns_red=REPAIR + "wal_that_is_not_the_receipts_repairs_nothing",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "repair-overlooks-missing-segments",
+        "archive_repair",
+        "a segment that is missing between others is put back",
+        (Edit("archive_repair._missing", "missing.append(file)"),),
+        turns_red=REPAIR + "damaged_and_missing_segments_come_back",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "check-ends-with-the-best",
+        "check",
+        "the worst finding gives the exit code of `check`",
+        (
+            Edit(
+                "finding.worst",
+                "max((finding.grade for finding in findings), default=Grade.OK)",
+                "min((finding.grade for finding in findings), default=Grade.OK)",
+            ),
+        ),
+        turns_red=CHECK + "the_worst_finding_gives_the_exit_code",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "check-overlooks-a-full-disk",
+        "check",
+        "`check` warns of a disk with little space",
+        (Edit("check.members._space", "free / size < FREE_SHARE_MIN", "False"),),
+        turns_red=CHECK
+        + "a_fault_is_a_warning_with_a_reason_and_a_remedy"
+        + "[facts0-disk space-safekeeper 2 has 9.0 GB of 100.0 GB free]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "quick-fsyncs-are-not-timed",
+        "metrics",
+        "the fsyncs of the fast path are in the histogram",
+        (Edit("DiskTimes.observe", "self.fsync.observe(fsync_s)"),),
+        turns_red=TIMES + "each_write_and_each_sync_of_a_log_is_timed",
+        why_named=NO_FIGURES,
+    ),
+    Mutant(
+        "broken-log-has-no-figure",
+        "metrics",
+        "a log that cannot be opened has a figure, so that an alert can fire",
+        (
+            Edit(
+                "monitoring._unopened",
+                "[*(log.cluster for log in catalog.logs()), *broken]",
+                "[log.cluster for log in catalog.logs()]",
+            ),
+        ),
+        turns_red="tests/common/test_http_endpoints.py::test_"
+        "a_log_that_cannot_be_opened_has_a_figure",
+        why_named=NO_FIGURES,
+    ),
+)
