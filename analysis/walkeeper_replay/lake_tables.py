@@ -17,7 +17,7 @@ import json
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.changes import SCHEMA
+from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_wal.errors import HistoryError
 
 APPLICATION = "walkeeper"

@@ -24,8 +24,9 @@ from walkeeper_cli.history.options import Source
 from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.change_rows import SCHEMA, batches
 from walkeeper_replay.change_stream import ChangeStream, Scope
-from walkeeper_replay.changes import SCHEMA, ChangeReader, batches
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
@@ -142,7 +143,10 @@ def test_windows_give_what_all_wal_gives(
     windows = 0
     while True:
         before = stream.position
-        found += rows_of(stream.advance(files, make_plan(files, start_lsn=start)), "postgres")
+        new = stream.advance(files, make_plan(files, start_lsn=start))
+        found += rows_of(new.changes(), "postgres")
+        made = pa.Table.from_batches(new.batches("postgres", 5), SCHEMA).to_pylist()
+        assert made == rows_of(new.changes(), "postgres"), "by columns and one by one"
         if stream.position == before:
             break
         windows += 1

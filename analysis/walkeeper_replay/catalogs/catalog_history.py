@@ -294,10 +294,14 @@ class CatalogHistory:
         return self._rewrites[database]
 
     def last_change(self, lsn: int) -> int:
-        """Return the last commit up to `lsn` that changed a catalog; up to `lsn` all stays the
-        same."""
-        place = int(np.searchsorted(self._changed, lsn, "right"))
-        return int(self._changed[place - 1]) if place else 0
+        """Return the last commit up to `lsn` that changed a catalog."""
+        return int(self.last_changes(np.array([lsn]))[0])
+
+    def last_changes(self, lsns: Column) -> Column:
+        """Return `last_change` of each."""
+        places = np.searchsorted(self._changed, lsns, "right")
+        found: Column = np.append(0, self._changed)[places]
+        return found
 
     def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
         """Return every version of a catalog's rows that was ever visible, with its span."""

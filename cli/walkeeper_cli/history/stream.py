@@ -18,8 +18,8 @@ from walkeeper_cli.history.replay_commands import tell_of_missing
 from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
+from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.change_stream import ChangeStream, Scope
-from walkeeper_replay.changes import SCHEMA, batches
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_wal.errors import DamagedWal, HistoryError
@@ -103,10 +103,10 @@ class Streaming:
             self._sink.refuse_other(self._facts())
             self._is_checked = True
         begin = max(self._written, self._asked.scope.start_lsn)
-        new = [change for change in changes if change.commit.end_lsn > begin]
+        new = changes.after(begin)
         if new:
             assert stream.database is not None, "a window was read"
-            made = pa.Table.from_batches(batches(new, stream.database.name), SCHEMA)
+            made = pa.Table.from_batches(new.batches(stream.database.name), SCHEMA)
             self._sink.write(made, begin, stream.position)
             self.changes += len(new)
         if new or (stream.position > self._written and time.monotonic() > self._beat_at):
