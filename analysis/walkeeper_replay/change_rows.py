@@ -1,8 +1,8 @@
 """Changes of rows: by columns, as a stream of them needs, or one by one.
 
-found = FoundChanges(pieces)              of one table and one catalog each
-found.batches(database) -> record batches of SCHEMA, in the order of commits
-found.changes() -> a Change for each, in the same order
+found = FoundChanges(pieces)              a piece has one table and one catalog
+found.batches(database)                   record batches of SCHEMA, in the order of commits
+found.changes()                           a Change for each, in the same order
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Piece:
 
     table: Table
     rows: Column
-    """Of CHANGE_ROW."""
+    """Rows of CHANGE_ROW."""
     values: ChangedValues | None
     coverage: Column
     """A str for each row."""
