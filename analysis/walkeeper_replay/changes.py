@@ -43,7 +43,6 @@ from walkeeper_replay.redo.apply import (
     OLD,
     RECORD_CHANGES,
     RECORD_VERSIONS,
-    SEEN,
     UNDONE,
 )
 from walkeeper_replay.redo.base import BaseDirectory
@@ -69,6 +68,8 @@ from walkeeper_wal.sources.wal_files import WalFiles
 
 _OPERATIONS = np.zeros(8, np.uint8)  # by the kind of an event
 _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
+_IS_OF_ROW = np.zeros(8, bool)
+_IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
 REWRITTEN = "the same transaction rewrote the table"
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 LOST = "WAL before it is missing or damaged"
@@ -253,7 +254,7 @@ class ChangeReader:
 
     def _catalog(self, lsn: int) -> Catalog:
         """Return the catalog as of a commit; few are made, because few commits change a catalog."""
-        place = self.history.last_change(lsn)
+        place = int(self.history.last_changes(np.array([lsn]))[0])
         if place not in self._catalogs:
             self._catalogs[place] = self.history.at(lsn, self.database)
         return self._catalogs[place]
@@ -298,15 +299,13 @@ class ChangeReader:
         self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
     ) -> list[Piece]:
         events, relation = store.events[0], store.want(file.relation)
-        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
-        rows = rows[~_taken_back(rows)]
-        rows = rows[(rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)]
-        rows = rows[np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
-        places, lsns = self.history.xids.commits.rows(rows["xid"]), self._commit_lsns
-        committed = places >= 0
-        committed &= np.append(lsns, 0)[places] > start
-        rows = rows[committed]
-        lsns = lsns[places[committed]]
+        rows = events.rows[events.rows["relation"] == relation]
+        places = self.history.xids.commits.rows(rows["xid"])
+        lsns = np.append(self._commit_lsns, 0)[places]
+        kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start)
+        kept &= (rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)
+        kept &= ~_taken_back(rows)
+        rows, lsns = rows[kept], lsns[kept]
         if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
             # Rows that a rewriting ALTER TABLE copied came to be with the file itself.
             own = lsns != file.begin

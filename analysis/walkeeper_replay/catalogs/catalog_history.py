@@ -293,12 +293,8 @@ class CatalogHistory:
             self._rewrites[database] = frozenset(file for _, file in made.values())
         return self._rewrites[database]
 
-    def last_change(self, lsn: int) -> int:
-        """Return the last commit up to `lsn` that changed a catalog."""
-        return int(self.last_changes(np.array([lsn]))[0])
-
     def last_changes(self, lsns: Column) -> Column:
-        """Return `last_change` of each."""
+        """Return for each LSN the last commit up to it that changed a catalog, or 0."""
         places = np.searchsorted(self._changed, lsns, "right")
         found: Column = np.append(0, self._changed)[places]
         return found
