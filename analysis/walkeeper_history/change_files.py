@@ -9,7 +9,8 @@ A file is `changes-BEGIN-END.parquet`, with two LSNs of sixteen hexadecimal digi
 or not at all, and its name says what it has. So the names are the record of what was written. A
 stream that comes back goes on at `position`. Contract: files lie side by side in the order of their
 names and share no commit. A range without changes has no file: `position.json` tells readers and
-the next run how far the log went. One stream writes to a sink; a file in its way is an error.
+the next run how far the log went. One stream writes to a sink, which `claim.txt` names. A file in
+its way is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_common.lsn import Lsn
 from walkeeper_wal.errors import HistoryError
 
-BEAT = "position.json"
+BEAT, CLAIM = "position.json", "claim.txt"
 _NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
 
 
@@ -37,6 +38,7 @@ class Objects(Protocol):
     def names(self) -> list[str]: ...
     def get(self, name: str) -> bytes | None: ...
     def put(self, name: str, data: bytes) -> None: ...  # durable when it returns
+    def make(self, name: str, data: bytes) -> bool: ...  # False if it is there already
 
 
 class Folder:
@@ -56,12 +58,29 @@ class Folder:
             return None
 
     def put(self, name: str, data: bytes) -> None:
-        partial = self.root / f".{name}.partial"
+        self._written(f".{name}.partial", data).replace(self.root / name)
+        self._sync()
+
+    def make(self, name: str, data: bytes) -> bool:
+        partial = self._written(f".{name}.{os.getpid()}", data)
+        try:
+            os.link(partial, self.root / name)
+        except FileExistsError:
+            return False
+        finally:
+            partial.unlink()
+        self._sync()
+        return True
+
+    def _written(self, name: str, data: bytes) -> Path:
+        partial = self.root / name
         with partial.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self.root / name)
+        return partial
+
+    def _sync(self) -> None:
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -93,6 +112,13 @@ class Bucket:
     def put(self, name: str, data: bytes) -> None:
         self._api.put(self._store, name, data)
 
+    def make(self, name: str, data: bytes) -> bool:
+        try:
+            self._api.put(self._store, name, data, mode="create")
+        except (FileExistsError, self._api.exceptions.AlreadyExistsError):
+            return False
+        return True
+
 
 class ChangeFiles:
     """See the module."""
@@ -100,7 +126,7 @@ class ChangeFiles:
     beat_s = 10.0
 
     def __init__(self, objects: Objects, shown: str) -> None:
-        self._objects, self._shown = objects, shown
+        self.objects, self._shown = objects, shown
 
     @classmethod
     def open(cls, url: str) -> ChangeFiles:
@@ -114,17 +140,28 @@ class ChangeFiles:
 
     def position(self) -> int:
         """Return the end of the last range that is in the sink, or 0."""
-        ends = [int(found[2], 16) for name in self._objects.names() if (found := _NAME.match(name))]
+        ends = [int(found[2], 16) for name in self.objects.names() if (found := _NAME.match(name))]
         beat = self.last_beat()
         return max([*ends, int(Lsn.parse(beat["lsn"])) if beat else 0])
 
     def last_beat(self) -> dict[str, Any] | None:
         """Return the facts of the last `beat`, or None before the first."""
-        data = self._objects.get(BEAT)
+        data = self.objects.get(BEAT)
         try:
             return None if data is None else dict(json.loads(data))
         except ValueError as error:
             raise HistoryError(f"{self._shown}/{BEAT}: not JSON: {error}") from error
+
+    def claim(self, owner: str) -> None:
+        """Make the sink that of one stream; HistoryError if it is that of another one."""
+        if self.objects.make(CLAIM, owner.encode()):
+            return
+        found = (self.objects.get(CLAIM) or b"").decode(errors="replace")
+        if found != owner:
+            raise HistoryError(
+                f"{self._shown}/{CLAIM}: another stream, with the state {found}, writes here: name "
+                "another --to; if that stream is gone for good, remove this file"
+            )
 
     def refuse_other(self, facts: dict[str, Any]) -> None:
         """Raise HistoryError if the sink has the changes of another cluster or other tables."""
@@ -139,15 +176,15 @@ class ChangeFiles:
     def write(self, table: Any, begin: int, end: int) -> None:
         """Write the changes of one range; HistoryError if a file has a part of it already."""
         name = f"changes-{begin:016X}-{end:016X}.parquet"
-        for other in self._objects.names():
+        for other in self.objects.names():
             found = _NAME.match(other)
             if found and int(found[2], 16) > begin:
                 raise HistoryError(f"{self._shown}/{other}: another stream writes here")
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
-        self._objects.put(name, buffer.getvalue())
+        self.objects.put(name, buffer.getvalue())
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Tell how far the log went."""
         text = json.dumps({"lsn": str(Lsn(end)), **facts}, indent=1)
-        self._objects.put(BEAT, text.encode() + b"\n")
+        self.objects.put(BEAT, text.encode() + b"\n")

@@ -1,7 +1,7 @@
 """Row changes of a log that grows, window after window: each commit's changes once, in their order.
 
     stream = ChangeStream(scope)                    or stream = ChangeStream.load(path)
-    for change in stream.advance(files, plan): …    the commits of the WAL that is new
+    stream.advance(files, plan).changes()           of the commits in the WAL that is new
     stream.save(path)
 
 The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
@@ -30,7 +30,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
-from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.change_rows import FoundChanges
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.apply import GONE, KNOWN, RECORD_CHANGES, SLOTS
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.heap_files import HeapFiles
@@ -104,7 +105,7 @@ class ChangeStream:
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _waiting: Events | None = None
 
-    def advance(self, files: WalFiles, plan: Plan) -> list[Change]:
+    def advance(self, files: WalFiles, plan: Plan) -> FoundChanges:
         """Return the changes of the commits in the next window; none at the end of `plan`.
 
         `plan` is all WAL that is there, from the base backup on. Raise HistoryError if WAL that is
@@ -124,7 +125,7 @@ class ChangeStream:
             )
         found = self._window(files, plan, base)
         if found is None:
-            return []
+            return FoundChanges([])
         window, history = found
         if self.database is None:
             self.database = history.database(history.end_lsn, self.scope.database)
@@ -164,7 +165,7 @@ class ChangeStream:
                 count *= 2
         return None
 
-    def _changes(self, reader: _Reader, start: int, made: _MadeFiles) -> list[Change]:
+    def _changes(self, reader: _Reader, start: int, made: _MadeFiles) -> FoundChanges:
         """Return the changes of the commits that end in the window, after `start`."""
         end, files, window = reader.history.end_lsn, reader.files, reader.plan
         pass_over(files, window, [made.add], until=end, check_crc=False)
@@ -208,14 +209,7 @@ class ChangeStream:
         if 2 * int((used["state"] == GONE).sum()) > max(len(used), GONE_PAGES_MIN):
             self._pages = self._pages.compact()
         xids.forget_commits(self.position)
-        heaps = self._heaps
-        for relation, changed in list(heaps.changed.items()):
-            numbers = np.array(sorted(changed), np.int64)
-            open_ones = set(numbers[~xids.have_ended(numbers)].tolist())
-            if open_ones:
-                heaps.changed[relation] = open_ones
-            else:
-                del heaps.changed[relation]
+        self._heaps.keep(lambda changed: ~xids.have_ended(changed))
         if made.oldest_active and self._waiting is not None:
             # A crash ended transactions before it without a record.
             late = (self._waiting.rows["xid"].astype(np.int64) - made.oldest_active) % (1 << 32)

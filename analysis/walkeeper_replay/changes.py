@@ -14,20 +14,28 @@ so. Columns are those that the table had when the change was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.changed_values import changed_values
+from walkeeper_replay.change_rows import (
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    FoundChanges,
+    Piece,
+    complete,
+    rows_at,
+)
+from walkeeper_replay.changed_values import DOUBTS, changed_values
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -35,7 +43,6 @@ from walkeeper_replay.redo.apply import (
     OLD,
     RECORD_CHANGES,
     RECORD_VERSIONS,
-    SEEN,
     UNDONE,
 )
 from walkeeper_replay.redo.base import BaseDirectory
@@ -45,7 +52,6 @@ from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.table_at import COMPLETE
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.versions import joined
-from walkeeper_replay.tuples.xids import Commit
 from walkeeper_replay.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,
@@ -55,48 +61,19 @@ from walkeeper_replay.undescribed import (
     undescribed_files,
 )
 from walkeeper_wal.errors import HistoryError
-from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
-VALUES = pa.map_(pa.string(), pa.string())
-SCHEMA = pa.schema(
-    [
-        ("start_lsn", pa.int64()),
-        ("commit_lsn", pa.int64()),
-        ("commit_time", TIMESTAMP),
-        ("xid", pa.int64()),
-        ("subxid", pa.int64()),
-        ("database", pa.string()),
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("operation", pa.string()),
-        ("old", VALUES),
-        ("new", VALUES),
-        ("coverage", pa.string()),
-    ]
-)
-_NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
+_OPERATIONS = np.zeros(8, np.uint8)  # by the kind of an event
+_OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
+_IS_OF_ROW = np.zeros(8, bool)
+_IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
 REWRITTEN = "the same transaction rewrote the table"
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 LOST = "WAL before it is missing or damaged"
 CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
-
-
-@dataclass(slots=True)
-class Change:
-    """One row of the table; `old` and `new` by column."""
-
-    start_lsn: int
-    commit: Commit
-    xid: int | None  # the subtransaction's, or None if it is not known
-    table: Table
-    operation: str
-    old: dict[str, str | None] | None = None
-    new: dict[str, str | None] | None = None
-    coverage: str = COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +116,17 @@ class ChangeReader:
         *,
         share: tuple[int, int] = (0, 1),
     ) -> list[Change]:
+        """Return the changes that `find` finds, one by one."""
+        return self.find(names, start_lsn, end_lsn, share=share).changes()
+
+    def find(
+        self,
+        names: Sequence[str] = (),
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        share: tuple[int, int] = (0, 1),
+    ) -> FoundChanges:
         """Return changes of the tables named, or of all of users' if none is.
 
         Their transactions' commit records end in (start, end]. A transaction is taken whole, so of
@@ -158,21 +146,19 @@ class ChangeReader:
 
     def _found(
         self, store: PageStore, files: list[_File], start_lsn: int, end: int
-    ) -> list[Change]:
+    ) -> FoundChanges:
         """Return the changes of files that were replayed, in the order of commits."""
-        found: list[Change] = []
         rewriting = self._rewriting(files)
-        for piece in files:
-            found += self._of_file(store, piece, start_lsn, end, rewriting)
-        cut_off = set(self.cut_off(start_lsn, end))
-        for change in found:
-            own = {change.coverage} - {COMPLETE}
-            if change.commit.top_xid in cut_off:
-                own.add(CUT_OFF)
-            if self._lost_from is not None and change.commit.end_lsn > self._lost_from:
-                own.add(LOST)
-            change.coverage = "; ".join(sorted(own)) or COMPLETE
-        found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
+        own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
+        found = FoundChanges(
+            [piece for pieces in own for piece in pieces],
+            self._rewritten(oid for oid, lsn in rewriting if start_lsn < lsn <= end),
+        )
+        if cut_off := self.cut_off(start_lsn, end):
+            found.doubt(lambda rows: np.isin(rows["top_xid"], cut_off), CUT_OFF)
+        if self._lost_from is not None:
+            lost_from = self._lost_from
+            found.doubt(lambda rows: rows["commit_lsn"] > lost_from, LOST)
         return found
 
     def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
@@ -180,8 +166,10 @@ class ChangeReader:
         is not known. With a base backup, they had begun before its part of the WAL."""
         begin = max(self._begin_lsn, start_lsn)
         end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
-        tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
-        return sorted(xid for xid in tops if xids.began_before(xid))
+        commits = xids.commits.columns
+        tops = np.unique(commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)])
+        found: list[int] = tops[xids.began_before(tops)].tolist()
+        return found
 
     @property
     def _begin_lsn(self) -> int:
@@ -266,7 +254,7 @@ class ChangeReader:
 
     def _catalog(self, lsn: int) -> Catalog:
         """Return the catalog as of a commit; few are made, because few commits change a catalog."""
-        place = self.history.last_change(lsn)
+        place = int(self.history.last_changes(np.array([lsn]))[0])
         if place not in self._catalogs:
             self._catalogs[place] = self.history.at(lsn, self.database)
         return self._catalogs[place]
@@ -309,55 +297,73 @@ class ChangeReader:
 
     def _of_file(
         self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
-    ) -> list[Change]:
+    ) -> list[Piece]:
         events, relation = store.events[0], store.want(file.relation)
-        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
-        rows = rows[~_taken_back(rows)]
-        rows = rows[(rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)]
-        commits = self.history.xids.commits
-        chosen = [xid for xid, commit in commits.items() if commit.end_lsn > start]
-        committed = np.isin(rows["xid"], np.array(chosen, np.int64))
-        rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
+        rows = events.rows[events.rows["relation"] == relation]
+        places = self.history.xids.commits.rows(rows["xid"])
+        lsns = np.append(self._commit_lsns, 0)[places]
+        kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start)
+        kept &= (rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)
+        kept &= ~_taken_back(rows)
+        rows, lsns = rows[kept], lsns[kept]
         if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
             # Rows that a rewriting ALTER TABLE copied came to be with the file itself.
-            own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
-            rows = rows[own]
+            own = lsns != file.begin
+            rows, lsns = rows[own], lsns[own]
         # A commit that rewrote the table has the new columns, and these rows the old ones.
-        ends = [(file.oid, commits[x].end_lsn) for x in rows["xid"].tolist()]
-        doubtful = np.array([end in rewriting for end in ends], bool)
+        doubtful = np.isin(lsns, [lsn for oid, lsn in rewriting if oid == file.oid])
         changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
-        if len(rows := rows[~doubtful]):
-            changes += self._decoded(events, rows, file, self._fetch(store, file))
+        if not doubtful.all():
+            fetch = self._fetch(store, file)
+            changes += self._decoded(events, rows[~doubtful], lsns[~doubtful], file, fetch)
         emptied = _emptied(store, file)
         if file.follows and start < file.begin and emptied < end:
             changes += self._truncation(file, emptied)
-        return changes
+        is_whole = store.extents[relation].begins_empty
+        return [replace(piece, is_whole=is_whole) for piece in changes]
+
+    @property
+    def _commit_lsns(self) -> Column:
+        return self.history.xids.commits.columns.end_lsn
 
     def _rewriting(self, files: list[_File]) -> set[tuple[int, int]]:
         """Return (table, commit's end) of each commit that rewrote one of the tables."""
         rewritten = self.history.rewritten_files(self.database.oid)
         return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
 
-    def _without_values(self, rows: Column, file: _File) -> list[Change]:
+    def _rewritten(self, oids: Iterable[int]) -> dict[int, Table]:
+        """Return the tables, materialized views left out, as they are at the end."""
+        catalog = self._catalog(self.history.end_lsn)
+        known = (catalog.classes[oid] for oid in set(oids) if oid in catalog.classes)
+        tables = [self._described(catalog, each) for each in known if each.kind == "r"]
+        return {table.oid: table for table in tables if table is not None}
+
+    def _without_values(self, rows: Column, file: _File) -> list[Piece]:
         """Return changes by transactions that also rewrote the table."""
+        made = self._made(rows)
         found = []
-        for row in rows:
-            start, xid, kind = int(row["start_lsn"]), int(row["xid"]), _NAMES[int(row["kind"])]
-            commit = self.history.xids.commits[xid]
-            if (table := self._table(file, commit.end_lsn)[1]) is not None:
-                found.append(Change(start, commit, xid, table, kind, coverage=REWRITTEN))
+        for lsn in np.unique(made["commit_lsn"]).tolist():
+            if (table := self._table(file, lsn)[1]) is not None:
+                own = made[made["commit_lsn"] == lsn]
+                found.append(Piece(table, own, None, np.full(len(own), REWRITTEN, object)))
         return found
 
-    def _truncation(self, file: _File, start: int) -> list[Change]:
-        """Return a truncation by the commit that gave the table a new and empty file."""
-        found = [c for c in self.history.xids.commits.values() if c.end_lsn == file.begin]
+    def _made(self, rows: Column) -> Column:
+        """Return events as rows of CHANGE_ROW."""
+        operations = _OPERATIONS[rows["kind"]]
+        return rows_at(self.history.xids.commits, rows["xid"], rows["start_lsn"], operations)
+
+    def _truncation(self, file: _File, start: int) -> list[Piece]:
+        """Return the truncation before a file, which its commit made; values are not in the WAL."""
+        commit = self.history.xids.commits.at(file.begin)
         known = self._catalog(file.begin).classes.get(file.oid)
-        if not found or known is None:
+        if commit is None or known is None:
             return []
-        table, commit = self._described(self._catalog(file.begin), known), found[0]
+        table = self._described(self._catalog(file.begin), known)
         if table is None:
             return []
-        return [Change(start, commit, commit.top_xid, table, "truncate")]
+        one = np.array([commit.top_xid]), np.array([start]), np.array([TRUNCATE])
+        return [Piece(table, rows_at(self.history.xids.commits, *one), None, complete(1))]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
         """Return the chunks of every value that was ever seen."""
@@ -367,18 +373,17 @@ class ChangeReader:
         rows = events.rows[(events.rows["relation"] == relation) & (events.rows["length"] > 0)]
         return Chunks(events.arena, rows["place"], rows["length"])
 
-    def _decoded(self, events: Events, rows: Column, file: _File, fetch: Fetch) -> list[Change]:
-        """Decode rows, grouped by what the table looked like when they were committed."""
-        commits = self.history.xids.commits
-        places = np.array(
-            [self.history.last_change(commits[x].end_lsn) for x in rows["xid"].tolist()], np.int64
-        )
-        found: list[Change] = []
+    def _decoded(
+        self, events: Events, rows: Column, lsns: Column, file: _File, fetch: Fetch
+    ) -> list[Piece]:
+        """Decode rows, grouped by what the table looked like at `lsns`, where they committed."""
+        places = self.history.last_changes(lsns)
+        found: list[Piece] = []
         for place in np.unique(places).tolist():
-            own = rows[places == place]
-            catalog, table = self._table(file, commits[int(own["xid"][0])].end_lsn)
+            chosen = np.flatnonzero(places == place)
+            catalog, table = self._table(file, int(lsns[chosen[0]]))
             if table is not None:
-                found += self._paired(events, own, table, catalog, fetch)
+                found.append(self._paired(events, rows[chosen], table, catalog, fetch))
         return found
 
     def _table(self, file: _File, lsn: int) -> tuple[Catalog, Table | None]:
@@ -405,30 +410,27 @@ class ChangeReader:
 
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
-    ) -> list[Change]:
+    ) -> Piece:
         """Join an update's two versions, which have the same record, to one change."""
-        values, doubts = changed_values(events, rows, table, catalog, fetch)
-        commits = self.history.xids.commits
-        olds = {
-            start: k
-            for k, (start, kind) in enumerate(
-                zip(rows["start_lsn"].tolist(), rows["kind"].tolist(), strict=True)
-            )
-            if kind == OLD
-        }
-        found = []
-        for k, row in enumerate(rows):
-            kind, start, xid = int(row["kind"]), int(row["start_lsn"]), int(row["xid"])
-            if kind == OLD:
-                continue
-            change = Change(start, commits[xid], xid, table, _NAMES[kind])
-            old = k if kind == DELETED else olds.get(start) if kind == NEW else None
-            change.old = None if old is None else values[old]
-            change.new = None if kind == DELETED else values[k]
-            own = {doubts[j] for j in (k, old) if j is not None} - {COMPLETE}
-            change.coverage = "; ".join(sorted(own)) or COMPLETE
-            found.append(change)
-        return found
+        values = changed_values(events, rows, table, catalog, fetch)
+        olds = np.flatnonzero(rows["kind"] == OLD)
+        olds = olds[np.argsort(rows["start_lsn"][olds], kind="stable")]
+        shown = np.flatnonzero(rows["kind"] != OLD)
+        kinds, made = rows["kind"][shown], self._made(rows[shown])
+        # The place of an old version: that of the deleted row itself, or of its update's other.
+        starts = np.append(rows["start_lsn"][olds], -1)
+        behind = np.searchsorted(starts[:-1], made["start_lsn"], "right") - 1
+        is_pair = (kinds == NEW) & (starts[behind] == made["start_lsn"])
+        before = np.where(is_pair, np.append(olds, -1)[behind], -1)
+        made["old"] = np.where(kinds == DELETED, shown, before)
+        made["new"] = np.where(kinds == DELETED, -1, shown)
+        doubts = np.append(values.doubts, 0)
+        coverage = complete(len(made))
+        pairs = np.stack([doubts[shown], doubts[made["old"]]], axis=1)
+        for row in np.flatnonzero(pairs.any(axis=1)).tolist():
+            own = {DOUBTS[code] for code in pairs[row].tolist()} - {COMPLETE}
+            coverage[row] = "; ".join(sorted(own))
+        return Piece(table, made, values, coverage)
 
 
 def _taken_back(rows: Column) -> Column:
@@ -448,31 +450,3 @@ def _emptied(store: PageStore, file: _File) -> int:
     TRUNCATE is in place, and so is one of a table that the transaction has created. Later ones are
     VACUUM's, and take no row."""
     return max((lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin), default=0)
-
-
-def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
-    """Return True if the row before or after a change has all these values."""
-    rows = [row for row in (change.old, change.new) if row is not None]
-    return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
-
-
-def batches(changes: Sequence[Change], database: str, size: int = 1 << 14) -> Iterator[Any]:
-    """Record batches of SCHEMA."""
-    for begin in range(0, len(changes), size):
-        part = changes[begin : begin + size]
-        columns: list[list[Any]] = [
-            [c.start_lsn for c in part],
-            [c.commit.end_lsn for c in part],
-            [c.commit.time + MICROSECONDS_1970_TO_2000 for c in part],
-            [c.commit.top_xid for c in part],
-            [c.xid for c in part],
-            [database] * len(part),
-            [c.table.schema for c in part],
-            [c.table.name for c in part],
-            [c.operation for c in part],
-            [None if c.old is None else list(c.old.items()) for c in part],
-            [None if c.new is None else list(c.new.items()) for c in part],
-            [c.coverage for c in part],
-        ]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

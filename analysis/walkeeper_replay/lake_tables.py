@@ -17,7 +17,7 @@ import json
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.changes import SCHEMA
+from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_wal.errors import HistoryError
 
 APPLICATION = "walkeeper"
@@ -35,18 +35,23 @@ def _refuse(shown: str, known: dict[str, Any], facts: dict[str, Any]) -> None:
             )
 
 
+def delta_api(url: str) -> Any:
+    """Return delta-rs; HistoryError without it."""
+    try:
+        import deltalake
+        import deltalake.transaction
+    except ModuleNotFoundError as error:
+        raise HistoryError(f"{url}: {_NEEDS}") from error
+    return deltalake
+
+
 class DeltaChanges:
     """A Delta table at a path or a URL. Its first write makes it."""
 
     beat_s = BEAT_S
 
     def __init__(self, url: str) -> None:
-        try:
-            import deltalake
-            import deltalake.transaction
-        except ModuleNotFoundError as error:
-            raise HistoryError(f"{url}: {_NEEDS}") from error
-        self._api: Any = deltalake
+        self._api = delta_api(url)
         self._url, self._facts = url, dict[str, Any]()
 
     def position(self) -> int:
@@ -61,6 +66,9 @@ class DeltaChanges:
         known = next((commit[FACTS] for commit in commits if FACTS in commit), "{}")
         _refuse(self._url, json.loads(known), facts)
         self._facts = facts
+
+    def claim(self, owner: str) -> None:
+        """Do nothing: a commit of another stream is a conflict of the table's own."""
 
     def write(self, table: Any, begin: int, end: int) -> None:
         """Append the changes of one range in one commit."""
@@ -122,6 +130,9 @@ class IcebergChanges:
         """Raise HistoryError if the table has changes of another log; keep facts for commits."""
         _refuse(self._shown, json.loads(self._properties().get(FACTS, "{}")), facts)
         self._facts = facts
+
+    def claim(self, owner: str) -> None:
+        """Do nothing: a commit of another stream is a conflict of the table's own."""
 
     def write(self, table: Any, begin: int, end: int) -> None:
         """Append the changes of one range, and its end, in one commit."""

@@ -39,10 +39,10 @@ from walkeeper_common.postgres.pgoutput import (
 from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.changes import Change
+from walkeeper_replay.change_rows import Change
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import COMPLETE
-from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.tuples.commits import Commit
 from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.sources.entry_files import EntryFiles
 

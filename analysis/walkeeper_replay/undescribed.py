@@ -47,18 +47,19 @@ def undescribed_files(
     """
     known, commits = history.names(), history.xids.commits
 
-    def is_passing(relation: Relation, xids: set[int]) -> bool:
+    def is_passing(relation: Relation) -> bool:
+        xids = heaps.xids(relation)
         tops = {commits[xid].top_xid for xid in xids & commits.keys()}
         return relation in heaps.made and tops == {heaps.dropped.get(relation)}
 
     unnamed = sorted(
         relation
-        for relation, xids in heaps.changed.items()
+        for relation in heaps.changed
         if relation.database == database
         and relation not in known
         and not history.is_catalogs(relation)
-        and not is_passing(relation, xids)
-        and _is_asked_for(history, xids, start_lsn, xid)
+        and not is_passing(relation)
+        and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
 
@@ -91,10 +92,10 @@ def other_databases(
 
     changed = {
         relation.database
-        for relation, xids in heaps.changed.items()
+        for relation in heaps.changed
         if relation.database not in (0, database)
         and not is_catalog(relation)
-        and _is_asked_for(history, xids, start_lsn, xid)
+        and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
     }
     shown = [names[oid].name if oid in names else str(oid) for oid in sorted(changed)]
     return [Undescribed("database", name, NOT_ASKED) for name in shown]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.changes import Change
+from walkeeper_replay.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.written_rows import (
     ROWS_PER_INSERT,

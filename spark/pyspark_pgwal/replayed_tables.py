@@ -42,7 +42,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_history.times import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
+from walkeeper_replay.change_rows import SCHEMA, batches, is_of_row
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
 from walkeeper_replay.undescribed import Undescribed
@@ -182,7 +183,7 @@ class ChangesReader(DataSourceReader):
         names = [n.strip() for n in options.values.get("relation", "").split(",") if n.strip()]
         share = partition.part, partition.parts
         start = options.lsn("startLsn") or 0
-        found = reader.read(names, start, end, share=share)
+        found = reader.find(names, start, end, share=share)
         others = "database" not in options.values and not names
         missing = reader.undescribed(start, end, others=others)
         if options.table == "problems":
@@ -196,8 +197,10 @@ class ChangesReader(DataSourceReader):
             raise HistoryError(_text_of(missing))
         if options.table == "row_history":
             column, _, value = options.values["where"].partition("=")
-            found = [c for c in found if is_of_row(c, [(column.strip(), value)])]
-        yield from batches(found, database.name)
+            own = [c for c in found.changes() if is_of_row(c, [(column.strip(), value)])]
+            yield from batches(own, database.name)
+        else:
+            yield from found.batches(database.name)
 
 
 def _text_of(missing: Sequence[Undescribed]) -> str:

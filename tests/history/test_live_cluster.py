@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -67,6 +68,37 @@ def test_stats_of_the_log_are_pg_waldumps_of_a_safekeepers_files(
         wait_until(are_equal)
     finally:
         cluster.safekeepers[0].start()
+
+
+def test_a_stream_of_changes_follows_the_committed_log(cluster: Cluster, tmp_path: Path) -> None:
+    """Two runs, the first killed while the log grows: each change of the table is there once."""
+    to = tmp_path / "to"
+    arguments = [
+        *("history", "stream", "--path", url_of(cluster), "--to", str(to), "--table", "t"),
+        *("--state", str(tmp_path / "state"), "--interval", "50ms", "--allow-missing"),
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "walkeeper_cli", *arguments])
+    try:
+        fill(cluster, 100_000, 500)
+        wait_until(lambda: ids_in(to) >= set(range(100_000, 100_500)), LIMIT_S)
+    finally:
+        process.kill()
+        process.wait(LIMIT_S)
+    fill(cluster, 200_000, 500)
+    cluster.wait_all_equal()
+    assert run([*arguments, "--once"]) == 0
+    known = cluster.primary.sql("SELECT string_agg(id::text, ' ') FROM t")
+    assert ids_in(to) == set(map(int, str(known).split()))
+    assert len(rows_in(to)) == len(ids_in(to))
+
+
+def rows_in(to: Path) -> list[dict[str, str]]:
+    tables = [pq.read_table(path) for path in sorted(to.glob("changes-*.parquet"))]
+    return [dict(row) for table in tables for row in table["new"].to_pylist()]
+
+
+def ids_in(to: Path) -> set[int]:
+    return {int(row["id"]) for row in rows_in(to)}
 
 
 def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(

@@ -14,7 +14,8 @@ from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory

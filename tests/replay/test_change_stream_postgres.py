@@ -18,14 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.postgres_server import PostgresServer
+from tests.support.s3_server import BUCKET, s3_server
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_cli.history import stream as streaming
 from walkeeper_cli.history.options import Source
 from walkeeper_cli.program import run
-from walkeeper_history.change_files import BEAT, ChangeFiles
+from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.change_rows import SCHEMA, batches
 from walkeeper_replay.change_stream import ChangeStream, Scope
-from walkeeper_replay.changes import SCHEMA, ChangeReader, batches
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
@@ -142,7 +144,10 @@ def test_windows_give_what_all_wal_gives(
     windows = 0
     while True:
         before = stream.position
-        found += rows_of(stream.advance(files, make_plan(files, start_lsn=start)), "postgres")
+        new = stream.advance(files, make_plan(files, start_lsn=start))
+        found += rows_of(new.changes(), "postgres")
+        made = pa.Table.from_batches(new.batches("postgres", 5), SCHEMA).to_pylist()
+        assert made == rows_of(new.changes(), "postgres"), "by columns and one by one"
         if stream.position == before:
             break
         windows += 1
@@ -288,8 +293,44 @@ def test_another_scope_a_damaged_state_and_a_lost_sink_are_refused(
 def test_a_log_in_which_the_tables_do_not_change_has_a_position(log: Log, tmp_path: Path) -> None:
     to = tmp_path / "to"
     assert run(command(log, to, tmp_path / "state", "--once", "--table", "not_yet_there")) == 0
-    assert [path.name for path in to.iterdir()] == [BEAT]
+    assert {path.name for path in to.iterdir()} == {BEAT, CLAIM}
     beat = ChangeFiles.open(str(to)).last_beat()
     assert beat is not None and beat["tables"] == ["not_yet_there"] and beat["time"]
     last = max(row["commit_lsn"] for row in log.expected([], log.base))
     assert ChangeFiles.open(str(to)).position() >= last
+
+
+def test_a_second_stream_with_a_state_of_its_own_is_refused(
+    log: Log, tmp_path: Path, capsys: Output
+) -> None:
+    to = tmp_path / "to"
+    assert run(command(log, to, tmp_path / "first", "--once")) == 0
+    before = read_back(to)
+    assert run(command(log, to, tmp_path / "second", "--once")) == 1
+    shown = capsys.readouterr().err
+    assert CLAIM in shown and str(tmp_path / "first") in shown and "remove this file" in shown
+    assert read_back(to) == before
+
+
+def test_a_stream_reads_and_writes_buckets(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """WAL and changes lie in S3, and so does the claim of the first stream."""
+    with s3_server() as served:
+        for name, value in served.environment.items():
+            monkeypatch.setenv(name, value)
+        wal = Bucket(f"s3://{BUCKET}/main")
+        for path in log.wal.iterdir():
+            if path.is_file():
+                wal.put(path.name, path.read_bytes())
+        to = f"s3://{BUCKET}/changes"
+        asked = ["history", "stream", "--path", f"s3://{BUCKET}/main", "--base", str(log.base),
+                 "--database", "postgres", "--to", to, "--once", "--state"]  # fmt: skip
+        assert run([*asked, str(tmp_path / "first")]) == 0, capsys.readouterr().err
+        assert run([*asked, str(tmp_path / "second")]) == 1
+        assert "another stream" in capsys.readouterr().err
+        objects, folder = Bucket(to), tmp_path / "to"
+        folder.mkdir()
+        for name in objects.names():
+            (folder / name).write_bytes(objects.get(name) or b"")
+    assert read_back(folder) == log.expected([], log.base)

@@ -20,7 +20,8 @@ from tests.support.postgres_server import (
 from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import REWRITTEN, Change, ChangeReader
+from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes import REWRITTEN, ChangeReader
 from walkeeper_replay.table_at import COMPLETE, TableAt
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkeeper_history.rows.transactions import HAS_INFO, Ending, parse_ending
+from walkeeper_history.rows.transactions import (
+    FLAGS_AT,
+    FLAGS_BYTES,
+    HAS_INFO,
+    NAMING,
+    Ending,
+    parse_ending,
+)
 from walkeeper_wal.records.gather import integers
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
@@ -40,9 +47,9 @@ class Ended:
 def ended_of(batch: Batch) -> Ended:
     """Return the transactions that end in a batch."""
     records = batch.records
-    found = records["rmid"] == _XACT
     ops, ends = records["info"] & 0x70, batch.end_lsn()
-    plain = found & (records["info"] & HAS_INFO == 0) & np.isin(ops, (_COMMIT, _ABORT))
+    plain = (records["rmid"] == _XACT) & np.isin(ops, (_COMMIT, _ABORT))
+    plain[naming_endings(batch)] = False
     rows = np.flatnonzero(plain)
     xids = records["xid"][rows].astype(np.int64)
     lsns = np.where(ops[rows] == _COMMIT, ends[rows], ROLLED_BACK)
@@ -56,13 +63,23 @@ def ended_of(batch: Batch) -> Ended:
     return Ended(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
-def detailed_endings(batch: Batch) -> list[tuple[int, int, Ending]]:
-    """Return the endings that say more than a time: row, transaction and content of each."""
+def naming_endings(batch: Batch) -> Column:
+    """Return the rows of endings that name other transactions, or files that go away."""
     records = batch.records
     found = (records["rmid"] == _XACT) & (records["info"] & HAS_INFO != 0)
-    rows = np.flatnonzero(found & np.isin(records["info"] & 0x70, _ENDINGS)).tolist()
+    rows = np.flatnonzero(found & np.isin(records["info"] & 0x70, _ENDINGS))
+    places = records["main_offset"][rows].astype(np.int64) + FLAGS_AT
+    cut_off = records["main_length"][rows] < FLAGS_AT + FLAGS_BYTES
+    flags = integers(batch.payload, places, FLAGS_BYTES)
+    naming: Column = rows[~cut_off & (flags & NAMING != 0)]
+    return naming
+
+
+def detailed_endings(batch: Batch) -> list[tuple[int, int, Ending]]:
+    """Return those endings: row, transaction and content of each."""
+    records = batch.records
     made = []
-    for row in rows:
+    for row in naming_endings(batch).tolist():
         begin, info = int(records["main_offset"][row]), int(records["info"][row])
         data = batch.payload[begin : begin + int(records["main_length"][row])].tobytes()
         ending = parse_ending(data, info, batch.version)

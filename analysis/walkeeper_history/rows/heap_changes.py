@@ -24,7 +24,12 @@ def heap_changes(batch: Batch) -> Column:
     of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
     blocks = blocks[of_rows[blocks["record"]] & (blocks["block_id"] == 0)]
     blocks = blocks[blocks["relfilenode"] >= FIRST_NORMAL_OID]
-    columns = [blocks[name] for name in ("tablespace", "database", "relfilenode")]
-    columns.append(records["xid"][blocks["record"]])
-    found: Column = np.unique(np.stack(columns, axis=1), axis=0)
+    columns = [blocks[name].astype(np.int64) for name in ("tablespace", "database", "relfilenode")]
+    columns.append(records["xid"][blocks["record"]].astype(np.int64))
+    space, database, node, xid = columns
+    # Two keys of 64 bits: numpy sorts rows of four columns many times slower.
+    _, places = np.unique(space << 32 | database, return_inverse=True)
+    _, files = np.unique(places.astype(np.int64) << 32 | node, return_inverse=True)
+    _, firsts = np.unique(files.astype(np.int64) << 32 | xid, return_index=True)
+    found: Column = np.stack([column[firsts] for column in columns], axis=1)
     return found

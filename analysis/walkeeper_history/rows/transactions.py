@@ -16,6 +16,9 @@ from walkeeper_wal.records.versions import WalVersion
 HAS_INFO = 0x80
 _DBINFO, _SUBXACTS, _RELATIONS, _INVALS = 0x01, 0x02, 0x04, 0x08
 _TWOPHASE, _ORIGIN, _GID, _STATS = 0x10, 0x20, 0x80, 0x100
+NAMING = _SUBXACTS | _RELATIONS | _TWOPHASE
+"""The flags of an ending that names other transactions, or files that go away."""
+FLAGS_AT, FLAGS_BYTES = 8, 4  # with HAS_INFO, after the time
 _TIME, _U32, _I32, _PAIR = Struct("<q"), Struct("<I"), Struct("<i"), Struct("<II")
 _RELATION, _PLACE = Struct("<III"), Struct("<Qq")
 _PREPARE = Struct("<IIIIqIiii")  # magic … nsubxacts, ncommitrels, nabortrels; 15 has more

@@ -293,11 +293,11 @@ class CatalogHistory:
             self._rewrites[database] = frozenset(file for _, file in made.values())
         return self._rewrites[database]
 
-    def last_change(self, lsn: int) -> int:
-        """Return the last commit up to `lsn` that changed a catalog; up to `lsn` all stays the
-        same."""
-        place = int(np.searchsorted(self._changed, lsn, "right"))
-        return int(self._changed[place - 1]) if place else 0
+    def last_changes(self, lsns: Column) -> Column:
+        """Return for each LSN the last commit up to it that changed a catalog, or 0."""
+        places = np.searchsorted(self._changed, lsns, "right")
+        found: Column = np.append(0, self._changed)[places]
+        return found
 
     def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
         """Return every version of a catalog's rows that was ever visible, with its span."""

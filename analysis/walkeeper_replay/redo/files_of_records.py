@@ -13,7 +13,8 @@ from struct import Struct, unpack_from
 
 import numpy as np
 
-from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.rows.ended import naming_endings
+from walkeeper_history.rows.transactions import parse_ending
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
@@ -23,7 +24,6 @@ _RELMAP, _XACT = RMGR_IDS["RelMap"], RMGR_IDS["Transaction"]
 _CREATE, _TRUNCATE, _TRUNCATE_HEAP = 0x10, 0x20, 1
 _MAP_MAGIC, _MAPPINGS_MAX = 0x592717, 64
 _FOUR, _PLACE, _PAIR = Struct("<IIII"), Struct("<III"), Struct("<II")
-_XACT_ENDINGS = (0x00, 0x20, 0x30, 0x40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ Change = Drop | CopyDatabase | Mapped
 def changes_of(batch: Batch) -> Iterator[Change]:
     """Yield changes in the order of the log; microseconds for each record of these kinds."""
     records = batch.records
-    rmids, infos = records["rmid"], records["info"]
-    ends = (rmids == _XACT) & (infos & HAS_INFO != 0) & np.isin(infos & 0x70, _XACT_ENDINGS)
-    found = ends | (rmids == _STORAGE) | (rmids == _DATABASE) | (rmids == _RELMAP)
+    rmids = records["rmid"]
+    found = (rmids == _STORAGE) | (rmids == _DATABASE) | (rmids == _RELMAP)
+    found[naming_endings(batch)] = True
     for row in np.flatnonzero(found).tolist():
         record = records[row]
         begin = int(record["main_offset"])

@@ -1,7 +1,8 @@
 """Files that transactions changed rows in: the WAL knows this of a table without its name.
 
     heaps = HeapFiles(); heaps.add(batch)
-    heaps.changed -> {Relation: xids}; heaps.made       those that were not there before the WAL
+    heaps.changed -> [Relation, …]; heaps.xids(file)    those with changed rows, and who did it
+    heaps.made                                          those that were not there before the WAL
     heaps.dropped -> {Relation: xid}                    the transaction that dropped it
 
 Contract: files of users' tables, their TOAST, and catalogs that were rewritten. The files that
@@ -10,42 +11,64 @@ catalogs have from initdb on are left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from walkeeper_history.rows.ended import detailed_endings
 from walkeeper_history.rows.heap_changes import heap_changes
-from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
 from walkeeper_history.rows.view import View
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
-_XACT, _STORAGE = (RMGR_IDS[name] for name in ("Transaction", "Storage"))
-_CREATE = 1
-_COMMITS = (0, 3)  # also of a prepared transaction
+_STORAGE, _CREATE = RMGR_IDS["Storage"], 1
+_XACT_COMMITS = (0, 3)  # also of a prepared transaction
 
 
 class HeapFiles:
     """A consumer of `pass_over`."""
 
     def __init__(self) -> None:
-        self.changed: dict[Relation, set[int]] = {}
+        self._changed: dict[Relation, list[Column]] = {}
         self.made: set[Relation] = set()
         self.dropped: dict[Relation, int] = {}
 
+    @property
+    def changed(self) -> list[Relation]:
+        """The files with changed rows."""
+        return list(self._changed)
+
+    def xids(self, relation: Relation) -> set[int]:
+        """Return the transactions that changed rows of a file."""
+        return set(np.concatenate(self._changed[relation]).tolist())
+
+    def keep(self, is_kept: Callable[[Column], Column]) -> None:
+        """Forget the changes of transactions that the mask `is_kept(xids)` leaves out."""
+        for relation, pieces in list(self._changed.items()):
+            xids = np.unique(np.concatenate(pieces))
+            xids = xids[is_kept(xids)]
+            if len(xids):
+                self._changed[relation] = [xids]
+            else:
+                del self._changed[relation]
+
     def add(self, batch: Batch) -> None:
         records = batch.records
-        rmid, kind = records["rmid"], records["info"] >> 4
-        for place in _places(batch, np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))):
+        kind = records["info"] >> 4
+        rows = np.flatnonzero((records["rmid"] == _STORAGE) & (kind == _CREATE))
+        for place in _places(batch, rows):
             self.made.add(Relation(*place))
-        detailed = (rmid == _XACT) & (records["info"] & HAS_INFO != 0) & np.isin(kind & 7, _COMMITS)
-        for row in np.flatnonzero(detailed).tolist():
-            data = View(batch).main_bytes(row)
-            ending = parse_ending(data, int(records["info"][row]), batch.version)
-            xid = int(records["xid"][row]) if ending.xid is None else ending.xid
-            self.dropped.update({Relation(*place): xid for place in ending.dropped})
-        for *place, xid in heap_changes(batch).tolist():
-            self.changed.setdefault(Relation(*place), set()).add(xid)
+        for row, top, ending in detailed_endings(batch):
+            if int(kind[row]) & 7 in _XACT_COMMITS:
+                self.dropped.update({Relation(*place): top for place in ending.dropped})
+        found = heap_changes(batch)
+        # They are in the order of files: each file is one stretch.
+        edges = np.flatnonzero((found[1:, :3] != found[:-1, :3]).any(axis=1)) + 1
+        for stretch in np.split(found, edges) if len(found) else ():
+            relation = Relation(*stretch[0, :3].tolist())
+            self._changed.setdefault(relation, []).append(stretch[:, 3].copy())
 
 
 def _places(batch: Batch, rows: Column) -> list[list[int]]:

@@ -13,12 +13,12 @@ from struct import unpack_from
 
 import numpy as np
 
-from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.rows.ended import detailed_endings
+from walkeeper_history.rows.transactions import Ending
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
-_XACT, _STANDBY = RMGR_IDS["Transaction"], RMGR_IDS["Standby"]
-_RUNNING, _ENDINGS = 0x10, (0x00, 0x20, 0x30, 0x40)
+_STANDBY, _RUNNING = RMGR_IDS["Standby"], 0x10
 _HEAD_BYTES = 24
 XIDS_MAX = 1 << 20  # A snapshot of so many transactions later says nothing of the start.
 
@@ -42,25 +42,23 @@ class OpenAtStart:
         records = batch.records
         kinds = records["info"] & 0xF0
         found = (records["rmid"] == _STANDBY) & (kinds == _RUNNING)
-        begin = 0
+        begin, endings = 0, detailed_endings(batch)
         for row in [*np.flatnonzero(found).tolist(), len(records)]:
-            self._note(batch, begin, row)
+            self._note(batch, begin, row, endings)
             if row < len(records) and self._decide(_main(batch, row)):
                 self._seen = None
                 return
             begin = row
 
-    def _note(self, batch: Batch, begin: int, end: int) -> None:
+    def _note(
+        self, batch: Batch, begin: int, end: int, endings: list[tuple[int, int, Ending]]
+    ) -> None:
         assert self._seen is not None, "a snapshot was taken"
         records = batch.records[begin:end]
         self._seen.update(np.unique(records["xid"]).tolist())
-        infos = records["info"]
-        ended = (records["rmid"] == _XACT) & (infos & HAS_INFO != 0)
-        ended &= np.isin(infos & 0x70, _ENDINGS)
-        for row in np.flatnonzero(ended).tolist():
-            data, info = _main(batch, begin + row), int(infos[row])
-            ending = parse_ending(data, info, batch.version)
-            self._seen.update(ending.subxacts, () if ending.xid is None else (ending.xid,))
+        for row, top, ending in endings:
+            if begin <= row < end:
+                self._seen.update(ending.subxacts, (top,))
 
     def _decide(self, snapshot: bytes) -> bool:
         """Return whether the snapshot is one that says which transactions are open."""

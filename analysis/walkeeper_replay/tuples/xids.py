@@ -12,13 +12,13 @@ its CREATE_ID record or from the backup.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import unpack_from
 from typing import Protocol
 
 import numpy as np
 
 from walkeeper_history.rows.ended import ROLLED_BACK, Ended, ended_of
+from walkeeper_replay.tuples.commits import Commits
 from walkeeper_replay.tuples.open_at_start import OpenAtStart
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
@@ -41,15 +41,6 @@ class Statuses(Protocol):
     def updater(self, multixact: int) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """When a transaction was committed: its record's end, and its time (µs since 2000)."""
-
-    end_lsn: int
-    time: int
-    top_xid: int
-
-
 class Xids:
     """See the module."""
 
@@ -66,7 +57,7 @@ class Xids:
         self._start = OpenAtStart()
         self._chunks: dict[int, Column] = {}
         self._updaters: dict[int, int] = {}
-        self.commits: dict[int, Commit] = {}
+        self.commits = Commits()
         """With `keeps_commits`: of every transaction and subtransaction."""
         self._first: int | None = None
         self._has_checkpoint = False
@@ -87,9 +78,7 @@ class Xids:
         self._set(ended.xids, np.where(rolled_back, NEVER, ended.end_lsns))
         if self._keeps:
             columns = (ended.xids, ended.end_lsns, ended.times, ended.tops)
-            kept = (column[~rolled_back].tolist() for column in columns)
-            for xid, end, time, top in zip(*kept, strict=True):
-                self.commits[xid] = Commit(end, time, top)
+            self.commits.add(*(column[~rolled_back] for column in columns))
 
     @property
     def is_settled(self) -> bool:
@@ -142,15 +131,17 @@ class Xids:
 
     def forget_commits(self, lsn: int) -> None:
         """Forget times of commits that end at `lsn` or before, but not that they committed."""
-        late = (item for item in self.commits.items() if item[1].end_lsn > lsn)
-        self.commits = dict(late)
+        self.commits.forget(lsn)
 
-    def began_before(self, xid: int) -> bool:
-        """Return True if that transaction had begun to write before the WAL, or the backup's part
-        of it. Its work there is not in the WAL. Without a backup, the answer is True only where it
-        is sure."""
-        bounds = (self._begun_below, self._start.below)
-        return any(bound is not None and _precedes(xid, bound) for bound in bounds)
+    def began_before(self, xids: Column) -> Column:
+        """Return a mask of the transactions that had begun to write before the WAL, or the backup's
+        part of it. Their work there is not in the WAL. Without a backup, the answer is True only
+        where it is sure."""
+        before: Column = np.zeros(len(xids), bool)
+        for bound in (self._begun_below, self._start.below):
+            if bound is not None:
+                before |= (xids.astype(np.int64) - bound) & 0xFFFFFFFF >= 0x80000000
+        return before
 
     def updater(self, multixact: int) -> int:
         """Return the member that updated or deleted, or 0 if there is none or it is not known."""

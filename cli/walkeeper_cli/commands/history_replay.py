@@ -198,6 +198,11 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
     help="A base backup (plain format), for tables made before the WAL.",
 )  # fmt: skip
 @_missing_option
+@option(
+    "--mode", type=click.Choice(["append", "mirror", "scd2"]), default="append", show_default=True,
+    help="append writes changes. mirror keeps Delta tables equal to the server's, by primary key. "
+    "scd2 keeps each version of a row, with the commits that began and ended it.",
+)  # fmt: skip
 @option("--once", is_flag=True, help="End at the end of the log.")
 @option(
     "--interval", type=Timeout(), default="1s", show_default=True,
@@ -210,7 +215,7 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
 @config_option
 def stream(
     source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
-    base: str | None, allow_missing: bool, once: bool, interval: float, save_every: int,
+    base: str | None, allow_missing: bool, mode: str, once: bool, interval: float, save_every: int,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate into files or a lake's table, until
     Ctrl-C.
@@ -233,9 +238,13 @@ def stream(
     from walkeeper_replay.change_stream import Scope
 
     start = 0 if source.start_lsn is None else int(source.start_lsn)
+    if mode != "append" and start:
+        raise click.UsageError(
+            f"--mode {mode} begins with the WAL or --base: leave out --start-lsn"
+        )
     scope = Scope(tables, database, base, start)
-    asked = Asked(scope, Path(state), save_every << 20, once, interval, allow_missing)
-    return run(source, asked, open_sink(to))
+    asked = Asked(scope, Path(state), save_every << 20, once, interval, allow_missing, mode)
+    return run(source, asked, open_sink(to, mode))
 
 
 REPLAY_COMMANDS = (table_at, changes, undo, stream)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from walkeeper_cli.history.options import Source
-from walkeeper_replay.changes import Change
+from walkeeper_replay.change_rows import Change
 from walkeeper_replay.logged_changes import LoggedChanges, selected
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.entry_files import EntryFiles, is_entry_log

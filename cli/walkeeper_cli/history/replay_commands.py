@@ -26,13 +26,14 @@ from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes
-from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
+from walkeeper_replay.change_rows import SCHEMA, Change, batches, is_of_row
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
-from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.tuples.commits import Commit
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_wal.errors import HistoryError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,15 +19,22 @@ from walkeeper_cli.history.replay_commands import tell_of_missing
 from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
+from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import in_quotes, meant
+from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.change_stream import ChangeStream, Scope
-from walkeeper_replay.changes import SCHEMA, batches
+from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 
 STATE = "stream.state"
+APPEND = "append"
+MODES = (APPEND, MIRROR, SCD2)
 
 
 class Sink(Protocol):
@@ -35,8 +43,9 @@ class Sink(Protocol):
     @property
     def beat_s(self) -> float: ...  # between positions of a log in which the tables do not change
     def position(self) -> int: ...
+    def claim(self, owner: str) -> None: ...  # by the state of a stream
     def refuse_other(self, facts: dict[str, Any]) -> None: ...
-    def write(self, table: Any, begin: int, end: int) -> None: ...
+    def write(self, changes: Any, begin: int, end: int) -> None: ...
     def beat(self, end: int, facts: dict[str, Any]) -> None: ...
 
 
@@ -50,6 +59,7 @@ class Asked:
     once: bool
     interval_s: float
     allows_missing: bool
+    mode: str = APPEND
 
 
 class Streaming:
@@ -59,6 +69,9 @@ class Streaming:
         self._source, self._asked, self._sink = source, asked, sink
         self._files = open_files(source.path)
         self._path = asked.state / STATE
+        sink.claim(_owner(asked.state))
+        if isinstance(sink, DeltaMirrors):
+            sink.load_again = self._table_now
         self._written = sink.position()
         self._stream = self._opened()
         self._saved, self._beat_at = self._stream.position, 0.0
@@ -103,17 +116,48 @@ class Streaming:
             self._sink.refuse_other(self._facts())
             self._is_checked = True
         begin = max(self._written, self._asked.scope.start_lsn)
-        new = [change for change in changes if change.commit.end_lsn > begin]
-        if new:
+        new = changes.after(begin)
+        if isinstance(self._sink, DeltaMirrors):
+            if not begin and self._asked.scope.base is not None:
+                self._load(self._sink)
+            elif new or changes.rewritten:
+                self._sink.write(new, begin, stream.position)
+        elif new:
             assert stream.database is not None, "a window was read"
-            made = pa.Table.from_batches(batches(new, stream.database.name), SCHEMA)
+            made = pa.Table.from_batches(new.batches(stream.database.name), SCHEMA)
             self._sink.write(made, begin, stream.position)
-            self.changes += len(new)
+        self.changes += len(new)
         if new or (stream.position > self._written and time.monotonic() > self._beat_at):
             self.beat()
         if stream.position - self._saved >= self._asked.save_bytes:
             self.save()
         return True
+
+    def _load(self, sink: DeltaMirrors) -> None:
+        """Write the tables of the base backup as they are at the end of the first window."""
+        scope, position = self._asked.scope, self._stream.position
+        history = CatalogHistory.read(
+            self._files, self._plan(), base=self._base(), until=position, keeps_commits=False
+        )
+        tables = history.at(position, history.database(position, scope.database)).tables()
+        owners = [(each.schema, each.name, each.oid) for each in tables]
+        asked = [found for name in scope.tables for found in meant(name, owners)]
+        for schema, name, _ in asked if scope.tables else owners:
+            sink.load(*self._table_now(f"{in_quotes(schema)}.{in_quotes(name)}", history))
+
+    def _table_now(
+        self, name: str, history: CatalogHistory | None = None
+    ) -> tuple[Table, Any, int]:
+        """Return a table, its rows at the stream's position, and that position."""
+        past = TableAt.open(
+            self._source.path, self._plan(), name, lsn=self._stream.position,
+            database=self._asked.scope.database, base=self._base(), history=history,
+        )  # fmt: skip
+        return past.table, past.whole(), past.lsn
+
+    def _base(self) -> BaseDirectory | None:
+        base = self._asked.scope.base
+        return None if base is None else BaseDirectory(base)
 
     def beat(self) -> None:
         """Write the position, also of a log without changes of these tables."""
@@ -139,8 +183,8 @@ class Streaming:
         }
 
     def _plan(self) -> Plan:
-        base = self._asked.scope.base
-        start = None if base is None else BaseDirectory(base).redo_lsn
+        base = self._base()
+        start = None if base is None else base.redo_lsn
         return make_plan(self._files, timeline=self._source.timeline, start_lsn=start)
 
     def _tell_of_missing(self) -> None:
@@ -154,9 +198,13 @@ class Streaming:
             )
 
 
-def open_sink(url: str) -> Sink:
+def open_sink(url: str, mode: str = APPEND) -> Sink:
     """Return the sink that --to names; HistoryError if it cannot be reached."""
     kind, _, rest = url.partition(":")
+    if mode != APPEND:
+        if kind != "delta":
+            raise HistoryError(f"--to {url}: --mode {mode} needs Delta tables (--to delta:URL)")
+        return DeltaMirrors(rest, mode)
     if kind == "delta":
         return DeltaChanges(rest)
     if kind == "iceberg":
@@ -165,6 +213,14 @@ def open_sink(url: str) -> Sink:
             raise HistoryError(f"--to {url}: not iceberg:CATALOG/NAMESPACE.TABLE")
         return IcebergChanges(catalog, name)
     return ChangeFiles.open(url)
+
+
+def _owner(state: Path) -> str:
+    """Return the name of a state: the host and folder where the stream began."""
+    path = state / "owner"
+    if not path.exists():
+        path.write_text(f"{socket.gethostname()}:{state.resolve()}")
+    return path.read_text()
 
 
 @contextmanager

@@ -1,0 +1,272 @@
+"""Delta tables as mirrors: equal to the server's tables through any death, or refused by name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.replay.test_change_stream_postgres import SETTINGS, Died, one_segment
+from tests.support.postgres_server import PostgresServer
+from walkeeper_cli.history import stream as streaming
+from walkeeper_cli.history.options import Source
+from walkeeper_cli.program import run
+from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
+
+pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+Output = pytest.CaptureFixture[str]
+Rows = list[tuple[Any, ...]]
+FILL = "INSERT INTO busy SELECT i, repeat(md5(i::text), 60) FROM generate_series(1, 400) i"
+LONG = "(SELECT string_agg(md5((i * {0})::text), '') FROM generate_series(1, 300) i)"
+
+
+def work(server: PostgresServer) -> None:
+    """Change tables of one and of two keys over some segments, with TRUNCATE and a new column."""
+    server.sql("CREATE TABLE busy (id int, t text)")
+    server.sql('CREATE TABLE pairs (a int, "B" text, n numeric, PRIMARY KEY (a, "B"))')
+    server.sql("CREATE TABLE cut (id int PRIMARY KEY, d date, at timestamp)")
+    server.sql(f"INSERT INTO early VALUES (200, {LONG.format(7)})")
+    server.sql("INSERT INTO pairs SELECT i, 'b' || i % 3, i / 7.0 FROM generate_series(1, 50) i")
+    server.sql("INSERT INTO cut SELECT i, '2024-01-01', '2024-05-01 12:00' "
+               "FROM generate_series(1, 9) i")  # fmt: skip
+    server.sql(FILL)
+    server.sql("UPDATE early SET id = id + 1000 WHERE id % 2 = 0")  # keys move
+    server.sql("DELETE FROM early WHERE id % 5 = 0")
+    server.sql("BEGIN; INSERT INTO cut VALUES (100, NULL, NULL); DELETE FROM cut WHERE id = 3; "
+               "TRUNCATE cut; INSERT INTO cut VALUES (101, '1999-12-31', NULL); "
+               "UPDATE cut SET d = d + 1; COMMIT; "
+               "UPDATE cut SET id = 102; "
+               "INSERT INTO cut VALUES (101, NULL, 'infinity')")  # fmt: skip
+    server.sql(FILL)
+    server.sql(
+        "BEGIN; UPDATE pairs SET n = 0 WHERE a = 1; UPDATE pairs SET n = n + 1 WHERE a < 9; COMMIT"
+    )
+    server.sql("ALTER TABLE pairs ADD later text; UPDATE pairs SET later = a WHERE a = 2")
+    server.sql(
+        "BEGIN; DELETE FROM pairs WHERE a = 4; INSERT INTO pairs VALUES (4, 'b1', 5); COMMIT"
+    )
+    server.sql("BEGIN; DELETE FROM pairs; ROLLBACK")
+    server.sql(FILL)
+    server.sql("UPDATE early SET t = 'x' WHERE id < 20")
+
+
+class Log:
+    """The WAL of the work over a base backup, and what the server had at its end."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        server.sql("CREATE TABLE early (id int PRIMARY KEY, t text)")
+        server.sql("INSERT INTO early SELECT i, 'early' FROM generate_series(1, 100) i")
+        server.stop()
+        self.base = folder / "base"
+        shutil.copytree(server.data, self.base)
+        server.start()
+        work(server)
+        self.rows = {name: rows_of(server, name) for name in TABLES}
+        server.stop()
+        self.wal = folder / "wal"
+        shutil.copytree(server.data / "pg_wal", self.wal)
+
+    def source(self) -> Source:
+        return Source(
+            str(self.wal), None, None, None, None, None, "fail", "crc", "auto", False, None
+        )
+
+    def scope(self, *tables: str) -> Scope:
+        return Scope(tables or tuple(TABLES), "postgres", str(self.base))
+
+
+TABLES = ("early", "pairs", "cut")
+
+
+def rows_of(server: PostgresServer, name: str) -> list[str]:
+    shown = server.sql(f"SELECT string_agg(x::text, E'\\n' ORDER BY x::text) FROM {name} x")
+    return sorted(str(shown).split("\n"))
+
+
+def as_text(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
+    """Return rows as `ROW(…)::text` shows them, of the types in these tables."""
+
+    def one(value: Any) -> str:
+        if value is None:
+            return ""
+        text = "infinity" if str(value).startswith("294247-") else str(value)
+        return f'"{text}"' if " " in text else text
+
+    return sorted(f"({','.join(one(row[name]) for name in names)})" for row in rows)
+
+
+def read(to: Path, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+    import deltalake
+
+    table = deltalake.DeltaTable(str(to / f"public.{name}"))
+    names = [f.name for f in table.schema().fields]
+    query = deltalake.QueryBuilder().register("t", table)
+    infinite = "CAST(at AS bigint) AS at" if name == "cut" else None
+    columns = ", ".join(infinite if n == "at" and infinite else f'"{n}"' for n in names)
+    rows = query.execute(f"SELECT {columns} FROM t").read_all()
+    return [shown(row) for row in __import__("pyarrow").table(rows).to_pylist()], names
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    from datetime import datetime, timedelta
+
+    if isinstance(at := row.get("at"), int):
+        end = (1 << 63) - 1
+        row["at"] = "infinity" if at == end else datetime(1970, 1, 1) + timedelta(microseconds=at)
+    return row
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield Log(server, tmp_path_factory.mktemp("log"))
+
+
+def streamed(log: Log, folder: Path, mode: str, *tables: str) -> None:
+    asked = streaming.Asked(log.scope(*tables), folder / "state", 1 << 20, True, 1.0, False, mode)
+    streaming.stream(log.source(), asked, DeltaMirrors(str(folder / "to"), mode))
+
+
+@pytest.mark.parametrize("mode", [MIRROR, SCD2])
+def test_a_mirror_is_the_servers_table_through_deaths(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It dies after each second commit of a table, and before each third position."""
+    counts = {"_properties": 0, "beat": 0}
+
+    def dying(name: str, each: int) -> None:
+        real = getattr(DeltaMirrors, name)
+
+        def first_dies(self: Any, *given: Any) -> Any:
+            counts[name] += 1
+            if counts[name] % each == 0:
+                raise Died
+            return real(self, *given)
+
+        monkeypatch.setattr(DeltaMirrors, name, first_dies)
+
+    dying("_properties", 4)
+    dying("beat", 3)
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    deaths = 0
+    for _ in range(60):
+        try:
+            streamed(log, tmp_path, mode)
+            break
+        except Died:
+            deaths += 1
+    assert deaths >= 3
+    for name in TABLES:
+        rows, names = read(tmp_path / "to", name)
+        if mode == SCD2:
+            check_versions(rows, name)
+            rows = [row for row in rows if row["valid_to_lsn"] is None]
+            names = names[:-4] if name != "pairs" else [n for n in names if "valid_" not in n]
+        assert as_text(rows, names) == log.rows[name], name
+
+
+def check_versions(rows: list[dict[str, Any]], name: str) -> None:
+    """Refuse two rows of one key at a time, and versions that were never visible."""
+    by_key: dict[Any, list[tuple[int, int]]] = {}
+    for row in rows:
+        end = row["valid_to_lsn"] or 1 << 62
+        assert row["valid_from_lsn"] < end
+        key = (row["a"], row["B"]) if name == "pairs" else row["id"]
+        by_key.setdefault(key, []).append((row["valid_from_lsn"], end))
+    for spans in by_key.values():
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(spans)), spans
+    assert any(row["valid_to_lsn"] for row in rows) and len(rows) > len(by_key)
+
+
+OLD = (
+    "SELECT pg_switch_wal(); CHECKPOINT; ALTER DATABASE postgres CONNECTION LIMIT 50; VACUUM FREEZE"
+)
+REFUSED = {
+    "keyless": ("CREATE TABLE {0} (id int); INSERT INTO {0} VALUES (1)", "has no primary key"),
+    "added": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1); "
+        "SELECT pg_switch_wal(); ALTER TABLE {0} ADD u int DEFAULT 4; UPDATE {0} SET t = 3",
+        "column u was added with a default",
+    ),
+    "gone": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1); "
+        "SELECT pg_switch_wal(); ALTER TABLE {0} DROP t; UPDATE {0} SET id = 3",
+        "column t is gone",
+    ),
+    "renamed": (
+        "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "
+        "SELECT pg_switch_wal(); ALTER TABLE {0} RENAME TO other; UPDATE other SET id = 3",
+        "says public.renamed, and now it is public.other",
+    ),
+    "older": (
+        "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "
+        f"{OLD}; UPDATE {{0}} SET id = 3",
+        "public.older is older than this WAL",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_table_that_a_mirror_cannot_follow_is_refused_by_name(
+    made: PostgresServer, tmp_path: Path, capsys: Output, name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    sql, why = REFUSED[name]
+    for statement in sql.format(name).split("; "):
+        if statement.startswith("CHECKPOINT"):
+            begin = str(made.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
+        made.sql(statement)
+    wal = tmp_path / "wal"
+    wal.mkdir()
+    for path in (made.data / "pg_wal").iterdir():
+        if path.is_file() and (name != "older" or path.name >= begin):
+            shutil.copy(path, wal)
+    code = run(["history", "stream", "--path", str(wal), "--to", f"delta:{tmp_path}/to", "--mode",
+                "mirror", "--state", str(tmp_path / "state"), "--once", "--database", "postgres",
+                "--allow-missing", "--table", name, "--table", "other"])  # fmt: skip
+    assert code == 1
+    assert why in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield server
+
+
+def test_a_mirror_follows_a_rewritten_table_and_versions_refuse_it(
+    made: PostgresServer, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    made.sql("DROP TABLE IF EXISTS turned; CREATE TABLE turned (id int PRIMARY KEY, t text)")
+    made.sql("INSERT INTO turned SELECT i, 'a' || i FROM generate_series(1, 5) i")
+    made.sql("SELECT pg_switch_wal()")
+    made.sql("ALTER TABLE turned ALTER t TYPE text USING upper(t)")
+    made.sql("DELETE FROM turned WHERE id = 2; SELECT pg_switch_wal()")
+    made.sql("CHECKPOINT")
+    expected = rows_of(made, "turned")
+    arguments = ["history", "stream", "--path", str(made.data / "pg_wal"), "--table", "turned",
+                 "--database", "postgres", "--allow-missing", "--once"]  # fmt: skip
+    for mode in (MIRROR, SCD2):
+        folder = tmp_path / mode
+        code = run([*arguments, "--to", f"delta:{folder}/to", "--mode", mode, "--state",
+                    str(folder / "state")])  # fmt: skip
+        if mode == MIRROR:
+            assert code == 0, capsys.readouterr().err
+            rows, names = read(folder / "to", "turned")
+            assert as_text(rows, names) == expected
+        else:
+            assert code == 1
+            assert "public.turned was rewritten" in capsys.readouterr().err
