@@ -15,6 +15,9 @@ from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
+from walkeeper_common.shell.users_file import users_file
+from walkeeper_common.users import Users
 from walkeeper_safekeeper.connection_limits import Limits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
@@ -45,16 +48,19 @@ def run(settings: SafekeeperSettings) -> int:
 async def _main(settings: SafekeeperSettings) -> int:
     _refuse_wrong_file(settings)
     _refuse_open_door(settings)
+    users = None if settings.users is None else watch(users_file(settings.users))
     claimed = claim_data_directory(settings.data_dir, settings.acceptor_id)
     try:
         async with asyncio.TaskGroup() as group:
-            await _serve(settings, group)
+            await _serve(settings, group, users)
     finally:
         claimed.release()
     return 0
 
 
-async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None:
+async def _serve(
+    settings: SafekeeperSettings, group: asyncio.TaskGroup, users: ReloadedFile[Users] | None
+) -> None:
     if settings.archive is not None:
         open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
@@ -86,6 +92,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             undecided_max=connections_allowed(UNDECIDED_MAX),
             plain=PlainPeers(not settings.require_tls, anywhere=settings.allow_unauthenticated),
             credentials=own_credentials(),
+            users=None if users is None else users.current,
         )
     finally:
         await catalog.close()

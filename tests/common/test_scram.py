@@ -18,8 +18,8 @@ from walkeeper_common.postgres.scram import (
     PLAIN,
     PLUS,
     ScramServer,
+    StandIn,
     Verifier,
-    stand_in,
 )
 
 NONCE = bytes(range(18))
@@ -64,7 +64,7 @@ class Client:
 
 def server_of(password: str | None, end_point: bytes | None = None) -> ScramServer:
     known = None if password is None else verifier_of(password)
-    instead = stand_in("alice", [verifier_of("another")])
+    instead = StandIn.beside([verifier_of("another")]).verifier("alice")
     return ScramServer("alice", known, instead, nonce=NONCE, end_point=end_point)
 
 
@@ -130,11 +130,12 @@ def test_no_password_fits_a_name_that_is_not_there() -> None:
 
 def test_the_salt_of_an_unknown_name_looks_like_one_and_stays() -> None:
     users = [Verifier(9000, bytes([n]) * 20, bytes(32), bytes([n]) * 32) for n in (1, 2)]
-    one = stand_in("nobody", users)
+    stand_in = StandIn.beside(users)
+    one = stand_in.verifier("nobody")
     assert (one.iterations, len(one.salt)) == (9000, 20)
-    assert one.salt == stand_in("nobody", users).salt != stand_in("another", users).salt
-    assert one.salt != stand_in("nobody", users[1:]).salt, "the salt follows from a secret"
-    assert stand_in("nobody", []).iterations == 4096
+    assert one.salt == stand_in.verifier("nobody").salt != stand_in.verifier("another").salt
+    assert one.salt != StandIn.beside(users[1:]).verifier("nobody").salt, "from a secret"
+    assert StandIn.beside([]).verifier("nobody").iterations == 4096
 
 
 def test_a_client_that_was_kept_from_channel_binding_is_refused() -> None:

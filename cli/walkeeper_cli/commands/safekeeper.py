@@ -82,6 +82,13 @@ from walkeeper_common.addresses import Address
     is_flag=True,
     help="Refuse a peer without a certificate on loopback, too.",
 )
+@option(
+    "--users",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Ask clients of PostgreSQL without a certificate for a password, by SCRAM-SHA-256. "
+    "`walkeeper user` writes the file.",
+)
 @http_option
 @option(
     "--archive",
@@ -119,6 +126,7 @@ def command(
     archive_tail_interval: float,
     allow_unauthenticated: bool,
     require_tls: bool,
+    users: str | None,
     http: Address | None,
     audit_json: bool,
     log_json: bool,
@@ -149,6 +157,7 @@ def command(
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         require_tls=require_tls,
+        users=users,
         http=http,
         audit_json=audit_json,
         log_level=log_level,

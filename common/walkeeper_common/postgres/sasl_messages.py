@@ -31,9 +31,9 @@ def authentication_sasl_final(data: bytes) -> bytes:
 
 
 def parse_sasl_initial(body: bytes) -> tuple[str, bytes | None]:
-    """Return the mechanism and the first message, or None for a client that wants to be asked.
+    """Return the mechanism and the first message. Raise RemoteProtocolError.
 
-    Raise RemoteProtocolError.
+    The message is None if the client waits for an empty question.
     """
     name, zero, rest = body.partition(b"\0")
     if not zero or len(rest) < INT32.size:

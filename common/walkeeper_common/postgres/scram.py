@@ -1,14 +1,14 @@
 """The server's side of SCRAM-SHA-256 and SCRAM-SHA-256-PLUS, as PostgreSQL has it. Pure.
 
     Verifier.parse(text)                   what pg_authid.rolpassword holds; no password is in it
-    stand_in(user, verifiers)              the verifier of an unknown user, which nobody knows
+    StandIn.beside(verifiers).verifier     the one of an unknown user, whose password nobody knows
     ScramServer(…).begin, .finish          the two messages of a client, and their answers
 
 The caller gives the nonce, so the exchange repeats. An unknown user costs the same steps as a known
 one. Its salt is the same at each try, and on each safekeeper with the same users.
 
-Sources: RFC 5802, RFC 7677, RFC 5929 (tls-server-end-point) and PostgreSQL's auth-scram.c. Libraries
-for it, such as scramp, refuse the empty user name that libpq sends.
+Sources: RFC 5802, RFC 7677, RFC 5929 (tls-server-end-point) and PostgreSQL's auth-scram.c.
+Libraries for it, such as scramp, refuse the empty user name that libpq sends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FINAL = re.compile(r"(c=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,[A-Za-oq-z]=[^,]*)
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What a server knows of a password; `repr` shows nothing of it."""
+    """Hold what a server knows of a password; `repr` shows nothing of it."""
 
     iterations: int
     salt: bytes
@@ -70,21 +70,33 @@ class Verifier:
         return "Verifier(…)"
 
 
-def stand_in(user: str, verifiers: Sequence[Verifier]) -> Verifier:
-    """Return a verifier for a name that is not among the users.
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """The verifiers of names that are not among the users; each name has its own.
 
-    It has the commonest cost and length of salt, since others would betray it. The first user's
-    secret makes its salt. So a salt differs from one name to the next, and stays over a restart.
+    They have the commonest cost and length of salt, since others would betray them. The first
+    user's secret makes the salts, so they stay over a restart.
     """
-    shapes = Counter((each.iterations, len(each.salt)) for each in verifiers)
-    iterations, size = max(
-        shapes, key=lambda shape: shapes[shape], default=(ITERATIONS, SALT_BYTES)
-    )
-    secret = verifiers[0].server_key if verifiers else b""
-    salt = b""
-    while len(salt) < size:
-        salt += _hmac(secret, b"salt of nobody %d " % len(salt) + user.encode())
-    return Verifier(iterations, salt[:size], bytes(KEY_BYTES), bytes(KEY_BYTES))
+
+    iterations: int
+    salt_bytes: int
+    secret: bytes
+
+    @classmethod
+    def beside(cls, verifiers: Sequence[Verifier]) -> StandIn:
+        """Return the one for the names that these users have not."""
+        shapes = Counter((each.iterations, len(each.salt)) for each in verifiers)
+        (shape, _), *_ = [*shapes.most_common(1), ((ITERATIONS, SALT_BYTES), 0)]
+        return cls(*shape, secret=verifiers[0].server_key if verifiers else b"")
+
+    def verifier(self, name: str) -> Verifier:
+        """Return what nobody knows the password of, the same at each try."""
+        salt = b""
+        while len(salt) < self.salt_bytes:
+            salt += _hmac(self.secret, b"salt of nobody %d " % len(salt) + name.encode())
+        return Verifier(
+            self.iterations, salt[: self.salt_bytes], bytes(KEY_BYTES), bytes(KEY_BYTES)
+        )
 
 
 class ScramServer:
