@@ -41,7 +41,7 @@ def test_a_user_comes_and_goes_and_other_lines_stay(path: Path, run: Callable[..
     assert path.read_text().startswith(before) and "sesame" not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     old, new = load_users(str(path))
-    assert old.clusters == {"a", "b"} and old.roles == {Role.PAGER}
+    assert old.clusters == frozenset("ab") and old.roles == {Role.PAGER}
     assert new.connections_max == 4 and new.clusters is None
     shown = json.loads(run("ls", "--json").output)
     assert [each["name"] for each in shown] == ["old", "standby1"]

@@ -30,7 +30,7 @@ file_option = option(
 
 @click.group("user", short_help="Manage the users of a safekeeper's port.")
 def command() -> None:
-    """Manage the users file of safekeepers: its users log in with a password (docs/users.md).
+    """Write the users file of safekeepers, for logins by password (docs/users.md).
 
     \b
       walkeeper user add --file users standby1 --role replica

@@ -40,7 +40,7 @@ class ReloadedFile(Generic[T]):
 
     @property
     def loaded(self) -> T:
-        """What was loaded last, without a look at the file."""
+        """Return what was loaded last, without a look at the file."""
         return self._loaded
 
     def current(self) -> T:

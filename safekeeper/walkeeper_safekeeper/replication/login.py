@@ -1,7 +1,7 @@
 """The name of a PostgreSQL client and the log that it wants, from its startup packet. Pure.
 
-A certificate or a password has the identity, if one is asked for. Else every user is accepted as
-given. The cluster is
+A certificate or a password has the identity. Without either, every user is accepted as given. The
+cluster is
 `-c walkeeper.cluster=NAME` in `options`, else a dbname other than `replication`, else
 `default_log`. A second log on the safekeeper must not end the standbys of the first one. `-c
 walkeeper.entries=on` asks for a logical log as it lies in its segments (docs/logical.md). libpq
