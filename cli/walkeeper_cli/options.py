@@ -296,6 +296,25 @@ http_option = option(
     metavar="HOST:PORT",
     help="Serve /metrics, /health and /ready here.",
 )
+
+
+def use_token(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Use the file of --http-token in this process, before the command runs."""
+    from walkeeper_common.shell.http_token import use_http_token
+
+    if not ctx.resilient_parsing:
+        use_http_token(value)
+
+
+http_token_option = option(
+    "--http-token",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    expose_value=False,
+    callback=use_token,
+    help="Ask clients of --http for a token in this file, one a line. /health and /ready stay "
+    "open.",
+)
 allow_unauthenticated_option = option(
     "--allow-unauthenticated",
     is_flag=True,

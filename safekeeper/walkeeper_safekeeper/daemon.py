@@ -11,9 +11,11 @@ from functools import partial
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_token import http_tokens
 from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
@@ -131,7 +133,11 @@ async def _serve_http(
     assert settings.http is not None
     is_open = bool(open_doors(settings))
     shown = endpoints(catalog, settings.acceptor_id, audit, is_open=is_open)
-    await serve_http(settings.http, shown, on_listening=on_listening)
+
+    def note_refusal(reason: str, address: str, text: str) -> None:
+        audit.refusal(f"http-{reason}", NOBODY, address, text=text)
+
+    await serve_http(settings.http, shown, on_listening=on_listening, note_refusal=note_refusal)
 
 
 def _refuse_wrong_file(settings: SafekeeperSettings) -> None:
@@ -159,7 +165,8 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     is_secured = allowed or own_credentials() is not None
     risk = RISKS["--listen"]
     refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, takes_tls=True)
-    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed)
+    needs_token = bool(http_tokens())
+    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed or needs_token)
 
 
 def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
@@ -170,6 +177,7 @@ def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
         f"no authentication: all that reach {address[0]} can {RISKS[option]}"
         for address, option in ((settings.listen, "--listen"), (settings.http, "--http"))
         if address is not None and not is_loopback(address[0])
+        if option != "--http" or not http_tokens()
     ]
 
 

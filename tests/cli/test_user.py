@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(path: Path) -> Callable[..., Result]:
     def run_user(command: str, *words: str, stdin: str = "") -> Result:
-        line = ["user", command, "--file", str(path), *words]
+        line = ["user", command, "--users", str(path), *words]
         return CliRunner().invoke(cli, line, input=stdin)
 
     return run_user

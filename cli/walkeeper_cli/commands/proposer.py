@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     default_name,
     dsn_option,
     http_option,
+    http_token_option,
     log_json_option,
     log_level_option,
     option,
@@ -56,6 +57,7 @@ RISK = "see the members and the positions of the log"
 @option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
+@http_token_option
 @allow_unauthenticated_option
 @option(
     "--logical",
@@ -131,10 +133,12 @@ def command(
     proposer refuses it and reports the missing bytes (docs/failover.md).
     """
     _check_logical(logical, publications, messages, spool_dir)
+    from walkeeper_common.shell.http_token import http_tokens
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
-    refuse_open_door(http, "--http", RISK, allowed=allow_unauthenticated)
+    is_secured = allow_unauthenticated or bool(http_tokens())
+    refuse_open_door(http, "--http", RISK, allowed=is_secured)
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,

@@ -10,6 +10,7 @@ from walkeeper_cli.options import (
     Size,
     config_option,
     http_option,
+    http_token_option,
     log_json_option,
     log_level_option,
     option,
@@ -90,6 +91,7 @@ from walkeeper_common.addresses import Address
     "`walkeeper user` writes the file.",
 )
 @http_option
+@http_token_option
 @option(
     "--archive",
     metavar="URL",

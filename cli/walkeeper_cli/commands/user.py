@@ -19,11 +19,10 @@ GENERATED_BYTES = 24
 PASSWORD_BYTES_MAX = 1024
 
 file_option = option(
-    "--file",
+    "--users",
     "path",
     type=click.Path(dir_okay=False),
     required=True,
-    envvar="WALKEEPER_USERS",
     help="The users file, which a safekeeper takes with --users.",
 )
 
@@ -33,9 +32,9 @@ def command() -> None:
     """Write the users file of safekeepers, for logins by password (docs/users.md).
 
     \b
-      walkeeper user add --file users standby1 --role replica
-      walkeeper user ls  --file users
-      walkeeper user rm  --file users standby1
+      walkeeper user add --users users standby1 --role replica
+      walkeeper user ls  --users users
+      walkeeper user rm  --users users standby1
 
     Copy the file to each safekeeper. A safekeeper takes a change at the next login.
     """
@@ -83,7 +82,7 @@ def add(
 
     \b
     Example:
-      walkeeper user add --file users standby1 --role replica --cluster main --connections 4
+      walkeeper user add --users users standby1 --role replica --cluster main --connections 4
 
     The text may also be a verifier, which begins with SCRAM-SHA-256$: pg_authid.rolpassword of a
     PostgreSQL server has them. No password is an argument, since `ps` shows those.
@@ -115,7 +114,7 @@ def ls(path: str, as_json: bool) -> int:
 
     \b
     Example:
-      walkeeper user ls --file users
+      walkeeper user ls --users users
     """
     from walkeeper_common.shell.users_file import load_users
 
@@ -151,7 +150,7 @@ def rm(path: str, name: str) -> int:
 
     \b
     Example:
-      walkeeper user rm --file users standby1
+      walkeeper user rm --users users standby1
     """
     from walkeeper_cli.users.writing import remove_user
 

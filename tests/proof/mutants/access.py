@@ -8,6 +8,7 @@ OPENING = "tests/safekeeper/test_opening.py::test_"
 TLS = "tests/common/test_tls_layer.py::test_"
 SCRAM = "tests/common/test_scram.py::test_"
 PASSWORD = "tests/safekeeper/test_password_login.py::test_"
+HTTP = "tests/common/test_http_access.py::test_"
 NO_TLS = "the simulated network has no TLS"
 
 ACCESS = (
@@ -178,6 +179,30 @@ ACCESS = (
         "a newcomer takes the place of a client that has not logged in",
         (Edit("ClientPlaces.enter", "not self._guests", "True"),),
         turns_red=PASSWORD + "a_crowd_without_a_password_shuts_no_user_out",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "http-without-a-token",
+        "http_access",
+        "with tokens a client of --http proves one",
+        (Edit("HttpAccess.refusal", "given and right", "True"),),
+        turns_red=HTTP + "without_the_token_a_client_sees_no_name",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "ready-names-logs",
+        "http_endpoints",
+        "/ready gives a reason to a known client alone",
+        (Edit("_add_routes", "_refusal_of(request, own_host) is not None", "False"),),
+        turns_red=HTTP + "without_the_token_a_client_sees_no_name",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "any-host-header",
+        "http_access",
+        "without tokens the Host header is one of this machine",
+        (Edit("HttpAccess.refusal", "self._is_own(host)", "True"),),
+        turns_red=HTTP + "a_page_of_another_site_reads_nothing_by_a_name_of_its_own",
         why_named=NO_TLS,
     ),
 )
