@@ -1,4 +1,4 @@
-"""Who may read a daemon's --http: the rules, without a server. Pure.
+"""The rules by which a daemon's --http lets a request in, without a server. Pure.
 
     HttpAccess(tokens, host).refusal(host=…, authorization=…)
 
