@@ -1,10 +1,11 @@
 """The rules by which a daemon's --http lets a request in, without a server. Pure.
 
-    HttpAccess(tokens, host).refusal(host=…, authorization=…)
+    HttpAccess(tokens, host, …).refusal(host=…, authorization=…, identity=…)
 
-Without tokens all may read it, and the Host header has to be an address or a name of this machine.
-A page of another site could otherwise give its own name our address (DNS rebinding), and read the
-answers in a user's browser. With tokens a client proves one of them, and may call us as it likes.
+Over TLS a certificate of a monitor or an administrator lets a client in. A token does so always.
+Without tokens and TLS all may read, and the Host header has to be an address or a name of this
+machine. A page of another site could otherwise give its own name our address (DNS rebinding), and
+read the answers in a user's browser. A client that proves who it is may call us as it likes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.identity import NOBODY, Identity, Role
 
 TOKEN_LENGTH_MIN, TOKEN_LENGTH_MAX, TOKENS_MAX = 16, 512, 16
+READERS = frozenset((Role.MONITOR, Role.ADMIN))
 CHALLENGE = 'Bearer, Basic realm="walkeeper", charset="UTF-8"'
 
 
@@ -41,7 +44,7 @@ NO_TOKEN = HttpRefusal(
     401,
     "token",
     "a token is missing or wrong: send the one of --http-token as Authorization: Bearer, or as the "
-    "password of a browser's question",
+    "password of a browser's question; with --http-tls a monitor's certificate does as well",
 )
 
 
@@ -51,10 +54,15 @@ class HttpAccess:
 
     tokens: Sequence[str]
     host: str
+    takes_certificates: bool = False
 
-    def refusal(self, *, host: str, authorization: str) -> HttpRefusal | None:
-        """Return why the request is not let in, or None. The values are those of two headers."""
-        if not self.tokens:
+    def refusal(
+        self, *, host: str, authorization: str, identity: Identity = NOBODY
+    ) -> HttpRefusal | None:
+        """Return why the request is not let in, or None. The texts are those of two headers."""
+        if self.takes_certificates and identity.roles & READERS:
+            return None
+        if not (self.tokens or self.takes_certificates):
             return None if self._is_own(host) else WRONG_HOST
         given = _token_of(authorization)
         # All of them, in the same time: the answer says nothing of how near a guess was.

@@ -15,7 +15,7 @@ from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.http_token import http_tokens
+from walkeeper_common.shell.http_locks import is_locked
 from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
@@ -165,8 +165,7 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     is_secured = allowed or own_credentials() is not None
     risk = RISKS["--listen"]
     refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, takes_tls=True)
-    needs_token = bool(http_tokens())
-    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed or needs_token)
+    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed or is_locked())
 
 
 def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
@@ -177,7 +176,7 @@ def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
         f"no authentication: all that reach {address[0]} can {RISKS[option]}"
         for address, option in ((settings.listen, "--listen"), (settings.http, "--http"))
         if address is not None and not is_loopback(address[0])
-        if option != "--http" or not http_tokens()
+        if option != "--http" or not is_locked()
     ]
 
 

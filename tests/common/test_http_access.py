@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from tests.tls_files import TlsFiles
 from walkeeper_common.errors import Refused
 from walkeeper_common.http_access import NO_TOKEN, WRONG_HOST, HttpAccess, parse_tokens
-from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
-from walkeeper_common.shell.http_token import http_tokens, use_http_token
+from walkeeper_common.identity import Role
+from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.http_locks import http_tokens, use_http_token, use_https
+from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.web_page import HEADERS
 
 OLD, NEW = "a" * 32, "b" * 32
@@ -25,6 +30,7 @@ GUARDED = ("/status", "/metrics", "/", "/page.js", "/nothing")
 def no_token() -> Iterator[None]:
     yield
     use_http_token(None)
+    use_https(is_on=False)
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ class Served:
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self._url, self._session = url, session
-        self.refusals = list[str]()
+        self.refusals, self.port = list[str](), 0
 
     async def get(self, path: str, **headers: str) -> tuple[int, str]:
         async with self._session.get(self._url + path, headers=headers) as answer:
@@ -51,10 +57,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Served]:
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     shown = Endpoints(lambda: "main: it is broken", lambda: {"id": 1}, list)
-    async with aiohttp.ClientSession() as session:
+    connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
+    async with aiohttp.ClientSession(connector=connector) as session:
         refusals = list[str]()
         running = asyncio.create_task(
             serve_http(
@@ -65,8 +72,8 @@ async def serving() -> AsyncIterator[Served]:
             )
         )
         try:
-            served = Served(f"http://127.0.0.1:{await port}", session)
-            served.refusals = refusals
+            served = Served(f"http{'s' * bool(tls)}://127.0.0.1:{await port}", session)
+            served.refusals, served.port = refusals, await port
             yield served
         finally:
             running.cancel()
@@ -179,3 +186,98 @@ def test_a_file_that_others_can_read_is_refused(token_file: Path) -> None:
     with pytest.raises(Refused, match="chmod 600"):
         use_http_token(str(token_file))
     assert http_tokens() == ()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def own_file(files: TlsFiles) -> Iterator[str]:
+    path = files.path(Role.SAFEKEEPER, "1")
+    use_credentials(path)
+    use_https(is_on=True)
+    yield path
+    use_credentials(None)
+
+
+def client_context(ca: str, file: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    if file is not None:
+        context.load_cert_chain(file)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("role", "is_let_in"),
+    [(Role.MONITOR, True), (Role.ADMIN, True), (Role.REPLICA, False), (None, False)],
+)
+def test_over_tls_a_monitors_certificate_does_as_well(
+    files: TlsFiles, own_file: str, role: Role | None, is_let_in: bool
+) -> None:
+    context = client_context(own_file, files.path(role, "m") if role is not None else None)
+
+    async def body() -> None:
+        async with serving(context) as served:
+            for path in ("/metrics", "/status"):
+                assert (await served.get(path))[0] == (200 if is_let_in else 401)
+            assert await served.get("/health") == (200, "ok\n")
+            assert ("main" in (await served.get("/ready"))[1]) is is_let_in
+
+    asyncio.run(body())
+
+
+def test_over_tls_a_token_does_without_a_certificate(own_file: str, token_file: Path) -> None:
+    async def body() -> None:
+        async with serving(client_context(own_file)) as served:
+            assert (await served.get("/metrics", Authorization=f"Bearer {OLD}"))[0] == 200
+            assert (await served.get("/metrics"))[0] == 401
+
+    asyncio.run(body())
+
+
+def test_a_certificate_of_another_authority_is_refused_in_the_handshake(
+    own_file: str, tmp_path: Path
+) -> None:
+    eve = TlsFiles(tmp_path).path(Role.MONITOR, "eve")
+
+    async def body() -> None:
+        async with serving(client_context(own_file, eve)) as served:
+            with pytest.raises(aiohttp.ClientError):
+                await served.get("/metrics")
+
+    asyncio.run(body())
+
+
+def test_silent_handshakes_end_and_shut_nobody_out(
+    own_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("walkeeper_common.shell.http_endpoints.HEAD_TIMEOUT_S", 1.0)
+    allowed = connections_allowed(CONNECTIONS_MAX)
+
+    async def body() -> None:
+        async with serving(client_context(own_file)) as served:
+            silent = [
+                await asyncio.open_connection("127.0.0.1", served.port) for _ in range(allowed + 5)
+            ]
+            assert await served.get("/health") == (200, "ok\n")
+            for reader, writer in silent:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 20) == b""
+                writer.close()
+
+    asyncio.run(body())
+
+
+def test_without_a_file_there_is_no_tls() -> None:
+    use_https(is_on=True)
+
+    async def body() -> None:
+        with pytest.raises(Refused, match="add --tls FILE"):
+            await serve_http(("127.0.0.1", 0), Endpoints(lambda: None, dict, list))
+
+    asyncio.run(body())

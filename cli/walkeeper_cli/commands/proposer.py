@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     default_name,
     dsn_option,
     http_option,
+    http_tls_option,
     http_token_option,
     log_json_option,
     log_level_option,
@@ -24,6 +25,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
+from walkeeper_common.shell.http_locks import is_locked
 
 RISK = "see the members and the positions of the log"
 
@@ -58,6 +60,7 @@ RISK = "see the members and the positions of the log"
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
 @http_token_option
+@http_tls_option
 @allow_unauthenticated_option
 @option(
     "--logical",
@@ -133,12 +136,10 @@ def command(
     proposer refuses it and reports the missing bytes (docs/failover.md).
     """
     _check_logical(logical, publications, messages, spool_dir)
-    from walkeeper_common.shell.http_token import http_tokens
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
-    is_secured = allow_unauthenticated or bool(http_tokens())
-    refuse_open_door(http, "--http", RISK, allowed=is_secured)
+    refuse_open_door(http, "--http", RISK, allowed=allow_unauthenticated or is_locked())
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,

@@ -10,6 +10,7 @@ from walkeeper_cli.options import (
     Size,
     config_option,
     http_option,
+    http_tls_option,
     http_token_option,
     log_json_option,
     log_level_option,
@@ -92,6 +93,7 @@ from walkeeper_common.addresses import Address
 )
 @http_option
 @http_token_option
+@http_tls_option
 @option(
     "--archive",
     metavar="URL",

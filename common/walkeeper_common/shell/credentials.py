@@ -48,6 +48,7 @@ class _Loaded:
     server: ServerContext
     client: ssl.SSLContext
     reader: ssl.SSLContext
+    https: ssl.SSLContext
     end_s: float
 
 
@@ -81,6 +82,10 @@ class Credentials:
         uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
         return identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]})
 
+    def https_context(self) -> ssl.SSLContext:
+        """Return the context for new connections to --http, from the file as it is now."""
+        return self.file.current().https
+
     @property
     def end_s(self) -> float:
         """The end of the validity of the certificate in use, in Unix time."""
@@ -95,7 +100,8 @@ def _load(path: str) -> _Loaded:
     server = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     reader = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for context in (server, client, reader):
+    https = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for context in (server, client, reader, https):
         try:
             context.load_cert_chain(path)
             context.load_verify_locations(path)
@@ -113,13 +119,16 @@ def _load(path: str) -> _Loaded:
     server.minimum_version = ssl.TLSVersion.TLSv1_2  # older clients of PostgreSQL
     server.verify_mode = ssl.CERT_OPTIONAL
     server.set_alpn_protocols([ALPN, ALPN_POSTGRESQL])
+    https.minimum_version = ssl.TLSVersion.TLSv1_2
+    https.verify_mode = ssl.CERT_OPTIONAL
+    https.set_alpn_protocols(["http/1.1"])
     client.set_alpn_protocols([ALPN])
     reader.set_alpn_protocols([ALPN_POSTGRESQL])
     leaf = _leaf(path)
     server.end_point = _end_point(leaf)
     end_s = leaf.not_valid_after_utc.timestamp()
     _warn_of_end(path, end_s)
-    return _Loaded(server, client, reader, end_s)
+    return _Loaded(server, client, reader, https, end_s)
 
 
 def _warn_of_end(path: str, end_s: float) -> None:

@@ -36,7 +36,9 @@ from walkeeper_common.http_access import CHALLENGE, NO_TOKEN, HttpAccess, HttpRe
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
 from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.http_token import http_tokens
+from walkeeper_common.shell.http_locks import http_tokens, speaks_https
+from walkeeper_common.shell.https_arrivals import HttpsArrivals, certified_identity
+from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.recent_events import RecentEvents
 from walkeeper_common.shell.version import program_version
 from walkeeper_common.shell.web_page import HEADERS, page_routes
@@ -168,12 +170,14 @@ class _FirstHeads:
 
 def _refusal_of(request: web.Request, own_host: str) -> HttpRefusal | None:
     headers = request.headers
-    return HttpAccess(http_tokens(), own_host).refusal(
-        host=headers.get("Host", ""), authorization=headers.get("Authorization", "")
+    return HttpAccess(http_tokens(), own_host, takes_certificates=speaks_https()).refusal(
+        host=headers.get("Host", ""),
+        authorization=headers.get("Authorization", ""),
+        identity=certified_identity(request.transport),
     )
 
 
-def _access_middleware(own_host: str, note_refusal: NoteRefusal) -> Middleware:
+def _access(own_host: str, note_refusal: NoteRefusal) -> Middleware:
     """Return a middleware that lets a request in by its headers."""
 
     @web.middleware
@@ -186,6 +190,17 @@ def _access_middleware(own_host: str, note_refusal: NoteRefusal) -> Middleware:
         return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=challenge)
 
     return on_request
+
+
+def _https_arrivals(arrivals_max: int) -> HttpsArrivals | None:
+    if not speaks_https():
+        return None
+    credentials = own_credentials()
+    if credentials is None:
+        raise Refused("--http-tls needs a TLS file: add --tls FILE")
+    return HttpsArrivals(
+        credentials.https_context, arrivals_max=arrivals_max, limit_s=HEAD_TIMEOUT_S
+    )
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -211,21 +226,14 @@ async def serve_http(
     cancelled when its peer has gone.
     """
     connections_max = connections_allowed(connections_max)
+    arrivals = _https_arrivals(connections_max)
     heads = _FirstHeads()
-    access = _access_middleware(address[0], note_refusal)
-    app = web.Application(middlewares=[heads.middleware, access])
-    app.on_response_prepare.append(_add_headers)
     kept = events or RecentEvents()
     if events is None:
         logging.getLogger().addHandler(kept)
+    app = web.Application(middlewares=[heads.middleware, _access(address[0], note_refusal)])
     _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept, address[0])
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=1,
-        handler_cancellation=True,
-        keepalive_timeout=KEEP_ALIVE_S,
-    )
+    runner = _runner(app)
     await runner.setup()
     server = runner.server
     assert server is not None
@@ -241,7 +249,7 @@ async def serve_http(
             return _Refusal()
         connection = server()
         heads.expect(connection)
-        return connection
+        return connection if arrivals is None else arrivals.arrive(connection)
 
     try:
         listener = await _listen(connected, *address)
@@ -256,6 +264,17 @@ async def serve_http(
         logging.getLogger().removeHandler(kept)
         heads.cancel()
         await runner.cleanup()
+
+
+def _runner(app: web.Application) -> web.AppRunner:
+    app.on_response_prepare.append(_add_headers)
+    return web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=1,
+        handler_cancellation=True,
+        keepalive_timeout=KEEP_ALIVE_S,
+    )
 
 
 def _add_routes(

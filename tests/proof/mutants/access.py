@@ -205,4 +205,20 @@ ACCESS = (
         turns_red=HTTP + "a_page_of_another_site_reads_nothing_by_a_name_of_its_own",
         why_named=NO_TLS,
     ),
+    Mutant(
+        "any-certificate-reads-http",
+        "http_access",
+        "over TLS the certificate is a monitor's or an administrator's",
+        (Edit("HttpAccess.refusal", "identity.roles & READERS", "identity.roles"),),
+        turns_red=HTTP + "over_tls_a_monitors_certificate_does_as_well[replica-False]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-silent-handshake-stays",
+        "https_arrivals",
+        "a handshake that is not complete in time is ended",
+        (Edit("_Arrival.end", "self._raw.abort()", "pass"),),
+        turns_red=HTTP + "silent_handshakes_end_and_shut_nobody_out",
+        why_named=NO_TLS,
+    ),
 )

@@ -1,4 +1,4 @@
-"""The token file of this process's --http, fixed once at its start by --http-token. A shell."""
+"""The locks of this process's --http, fixed once at its start: its tokens, and TLS. A shell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from walkeeper_common.shell.reloaded_file import ReloadedFile, unwatch, watch
 
 BYTES_MAX = TOKENS_MAX * (TOKEN_LENGTH_MAX + 2)
 _process: list[ReloadedFile[tuple[str, ...]]] = []
+_https: list[bool] = []
 
 
 def use_http_token(path: str | None) -> None:
@@ -23,6 +24,21 @@ def use_http_token(path: str | None) -> None:
 def http_tokens() -> tuple[str, ...]:
     """Return the tokens that a client of --http may prove now, or none if it needs no token."""
     return _process[0].current() if _process else ()
+
+
+def use_https(*, is_on: bool) -> None:
+    """Set whether --http speaks TLS, with the file of --tls."""
+    _https[:] = [True] * is_on
+
+
+def speaks_https() -> bool:
+    """Return whether --http speaks TLS, and takes certificates of monitors."""
+    return bool(_https)
+
+
+def is_locked() -> bool:
+    """Return whether a client of --http has to prove who it is."""
+    return speaks_https() or bool(http_tokens())
 
 
 def _load(path: str) -> tuple[str, ...]:
