@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,6 +159,20 @@ def test_a_standby_streams_with_a_password(
         assert standby.sql(f"SELECT i FROM seen_{where}") == 42
     finally:
         standby.delete()
+
+
+def test_a_new_user_comes_in_without_a_restart(
+    cluster: PasswordCluster, client_files: ClientFiles
+) -> None:
+    safekeeper = cluster.safekeepers[0]
+    monitor = User("watcher", verifier_of("watcher", PASSWORD), frozenset((Role.MONITOR,)))
+    add_user(cluster.users, monitor, replaces=False)
+    safekeeper.signal(signal.SIGHUP)
+    wait_until(lambda: "loaded the users file" in safekeeper.output())
+    more = {**REPLICATION, "user": "watcher", "password": PASSWORD}
+    dsn = cluster.by_password(1, client_files.ca, **more)
+    assert psql(dsn, "IDENTIFY_SYSTEM").returncode == 0
+    assert "may not run" in psql(dsn, "START_REPLICATION PHYSICAL 0/1000000").stderr
 
 
 def test_pg_recvlogical_gets_each_change(
