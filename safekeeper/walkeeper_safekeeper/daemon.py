@@ -15,7 +15,7 @@ from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.http_locks import is_locked
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
@@ -164,8 +164,9 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     allowed = settings.allow_unauthenticated
     is_secured = allowed or own_credentials() is not None
     risk = RISKS["--listen"]
-    refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, takes_tls=True)
-    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed or is_locked())
+    refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, lock="--tls FILE")
+    is_safe = allowed or is_locked()
+    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=is_safe, lock=HTTP_LOCK)
 
 
 def open_doors(settings: SafekeeperSettings) -> Sequence[str]:

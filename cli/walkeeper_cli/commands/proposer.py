@@ -25,7 +25,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
-from walkeeper_common.shell.http_locks import is_locked
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 
 RISK = "see the members and the positions of the log"
 
@@ -139,7 +139,8 @@ def command(
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
-    refuse_open_door(http, "--http", RISK, allowed=allow_unauthenticated or is_locked())
+    is_safe = allow_unauthenticated or is_locked()
+    refuse_open_door(http, "--http", RISK, allowed=is_safe, lock=HTTP_LOCK)
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,
