@@ -296,6 +296,42 @@ http_option = option(
     metavar="HOST:PORT",
     help="Serve /metrics, /health and /ready here.",
 )
+
+
+def use_token(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Use the file of --http-token in this process, before the command runs."""
+    from walkeeper_common.shell.http_locks import use_http_token
+
+    if not ctx.resilient_parsing:
+        use_http_token(value)
+
+
+http_token_option = option(
+    "--http-token",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    expose_value=False,
+    callback=use_token,
+    help="Ask clients of --http for a token in this file, one a line. /health and /ready stay "
+    "open.",
+)
+
+
+def _use_https(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    from walkeeper_common.shell.http_locks import use_https
+
+    if not ctx.resilient_parsing:
+        use_https(is_on=value)
+
+
+http_tls_option = option(
+    "--http-tls",
+    is_flag=True,
+    expose_value=False,
+    callback=_use_https,
+    help="Speak TLS on --http with the file of --tls. A client needs a certificate of a monitor or "
+    "an administrator, or the token.",
+)
 allow_unauthenticated_option = option(
     "--allow-unauthenticated",
     is_flag=True,

@@ -48,6 +48,7 @@ COMMANDS = (
     "pager",
     "snapshot",
     "certs",
+    "user",
     "check",
     "logs",
     "slots",

@@ -60,12 +60,12 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_open_door(
-    address: Address | None, option: str, risk: str, *, allowed: bool, takes_tls: bool = False
+    address: Address | None, option: str, risk: str, *, allowed: bool, lock: str = ""
 ) -> bool:
     """Return whether strangers reach the address; raise Refused if that is not `allowed`.
 
-    `risk` says what a client that reaches it can do without authentication. `takes_tls`: a TLS file
-    is the better remedy.
+    `risk` says what a client that reaches it can do without authentication. `lock` is the option
+    that asks for a proof, and the better remedy.
     """
     if address is None or is_loopback(address[0]):
         return False
@@ -73,7 +73,7 @@ def refuse_open_door(
         return True
     raise Refused(
         f"{option} {address[0]} is not loopback, and the port has no authentication: a client that "
-        f"reaches it can {risk}; {'add --tls FILE, ' * takes_tls}listen on 127.0.0.1, or add "
+        f"reaches it can {risk}; {f'add {lock}, ' * bool(lock)}listen on 127.0.0.1, or add "
         "--allow-unauthenticated on a network that you trust"
     )
 

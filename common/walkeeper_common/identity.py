@@ -24,7 +24,8 @@ class Role(StrEnum):
 class Identity:
     """One authenticated peer; `clusters` is None for a peer that may reach every cluster.
 
-    `how` names the proof: "loopback", "certificate", "scram-sha-256" or "none".
+    `how` names the proof: "loopback", "certificate", "scram-sha-256" or "none". `connections_max`
+    bounds the connections of one user, or is None.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Identity:
     clusters: frozenset[str] | None
     safekeeper_id: int | None
     how: str
+    connections_max: int | None = None
 
 
 # The peer of a daemon without authentication: on loopback, or with --allow-unauthenticated.

@@ -11,10 +11,15 @@ from functools import partial
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
+from walkeeper_common.shell.users_file import users_file
+from walkeeper_common.users import Users
 from walkeeper_safekeeper.connection_limits import Limits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
@@ -45,16 +50,19 @@ def run(settings: SafekeeperSettings) -> int:
 async def _main(settings: SafekeeperSettings) -> int:
     _refuse_wrong_file(settings)
     _refuse_open_door(settings)
+    users = None if settings.users is None else watch(users_file(settings.users))
     claimed = claim_data_directory(settings.data_dir, settings.acceptor_id)
     try:
         async with asyncio.TaskGroup() as group:
-            await _serve(settings, group)
+            await _serve(settings, group, users)
     finally:
         claimed.release()
     return 0
 
 
-async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None:
+async def _serve(
+    settings: SafekeeperSettings, group: asyncio.TaskGroup, users: ReloadedFile[Users] | None
+) -> None:
     if settings.archive is not None:
         open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
@@ -86,6 +94,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             undecided_max=connections_allowed(UNDECIDED_MAX),
             plain=PlainPeers(not settings.require_tls, anywhere=settings.allow_unauthenticated),
             credentials=own_credentials(),
+            users=None if users is None else users.current,
         )
     finally:
         await catalog.close()
@@ -124,7 +133,11 @@ async def _serve_http(
     assert settings.http is not None
     is_open = bool(open_doors(settings))
     shown = endpoints(catalog, settings.acceptor_id, audit, is_open=is_open)
-    await serve_http(settings.http, shown, on_listening=on_listening)
+
+    def note_refusal(reason: str, address: str, text: str) -> None:
+        audit.refusal(f"http-{reason}", NOBODY, address, text=text)
+
+    await serve_http(settings.http, shown, on_listening=on_listening, note_refusal=note_refusal)
 
 
 def _refuse_wrong_file(settings: SafekeeperSettings) -> None:
@@ -151,8 +164,9 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     allowed = settings.allow_unauthenticated
     is_secured = allowed or own_credentials() is not None
     risk = RISKS["--listen"]
-    refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, takes_tls=True)
-    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=allowed)
+    refuse_open_door(settings.listen, "--listen", risk, allowed=is_secured, lock="--tls FILE")
+    is_safe = allowed or is_locked()
+    refuse_open_door(settings.http, "--http", RISKS["--http"], allowed=is_safe, lock=HTTP_LOCK)
 
 
 def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
@@ -163,6 +177,7 @@ def open_doors(settings: SafekeeperSettings) -> Sequence[str]:
         f"no authentication: all that reach {address[0]} can {RISKS[option]}"
         for address, option in ((settings.listen, "--listen"), (settings.http, "--http"))
         if address is not None and not is_loopback(address[0])
+        if option != "--http" or not is_locked()
     ]
 
 

@@ -7,8 +7,9 @@
 | 0x16               | TLS at once; ALPN says which of the two protocols follows                |
 
 A peer in plain is admitted only if `Port.admits_plain` says so. A peer over TLS has the identity of
-its certificate. Without one it is admitted as in plain, and only with PostgreSQL's protocol. All
-bytes before that are bounded, and all of it has one time limit.
+its certificate. Without one it is admitted as in plain, or where passwords are taken, and only with
+PostgreSQL's protocol. Its session then asks for the password. All bytes before the decision are
+bounded, and it has one time limit.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ ENCRYPTION_REQUEST = Struct("!II")  # its length, 8, and a code
 GSS_REQUESTS_MAX = 2
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
 NEEDS_TLS = "this safekeeper admits peers with a certificate only"
+CLIENT_NEEDS_TLS = f"{NEEDS_TLS}: use sslmode=verify-full with sslcert and sslkey"
+PASSWORD_NEEDS_TLS = (
+    "this safekeeper takes passwords over TLS only: use sslmode=verify-full with sslrootcert"
+)
 
 
 class Port(Protocol):
@@ -60,6 +65,11 @@ class Port(Protocol):
 
     def admits_plain(self, transport: asyncio.BaseTransport, /) -> bool:
         """Return whether this peer needs no certificate."""
+        ...
+
+    @property
+    def takes_passwords(self) -> bool:
+        """Return whether a client of PostgreSQL without a certificate has to prove a password."""
         ...
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -181,8 +191,9 @@ class Opening(asyncio.Protocol):
             return
         is_admitted = transport.identity is not NOBODY
         if not is_admitted and not refusal:
-            is_admitted = is_postgres and self._port.admits_plain(transport)
-            transport.identity = ANYBODY if is_admitted else NOBODY
+            takes_passwords = self._port.takes_passwords
+            is_admitted = is_postgres and (takes_passwords or self._port.admits_plain(transport))
+            transport.identity = ANYBODY if is_admitted and not takes_passwords else NOBODY
         self._admit(transport, received, is_admitted=is_admitted, refusal=refusal)
 
     def on_tls_lost(self, error: Exception | None) -> None:
@@ -220,7 +231,8 @@ class Opening(asyncio.Protocol):
             if is_admitted:
                 self._port.start_session(transport, received)
                 return
-            text = refusal or f"{NEEDS_TLS}: use sslmode=verify-full with sslcert and sslkey"
+            needs = PASSWORD_NEEDS_TLS if self._port.takes_passwords else CLIENT_NEEDS_TLS
+            text = refusal or needs
             self._note("certificate", text)
             refuse(transport, "28000", text)
         elif not PREFACE.startswith(received):

@@ -19,17 +19,21 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
 from walkeeper_common.addresses import in_use, is_loopback, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import NOBODY
+from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.credentials import Credentials
+from walkeeper_common.shell.credentials import Credentials, ServerContext
 from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.users import Users
+from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.opening import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.password_login import PasswordLogin
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
@@ -69,14 +73,16 @@ async def serve(
     audit: Audit | None = None,
     plain: PlainPeers = PlainPeers(),
     credentials: Credentials | None = None,
+    users: Callable[[], Users] | None = None,
 ) -> None:
     """Serve until cancelled; call `on_ready` with the address and the real port.
 
-    `now` is Unix time in seconds. Without credentials there is no TLS.
+    `now` is Unix time in seconds. Without credentials there is no TLS. With `users`, a client of
+    PostgreSQL without a certificate needs a password.
     """
     audit = audit or Audit()
     bounds = limits, clients_max, undecided_max
-    server = _Server(catalog, proposer_handler, now, *bounds, audit, plain, credentials)
+    server = _Server(catalog, proposer_handler, now, *bounds, audit, plain, credentials, users)
     listener = await _bind(server, host, port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -122,14 +128,16 @@ class _Server:
         audit: Audit,
         plain: PlainPeers,
         credentials: Credentials | None,
+        users: Callable[[], Users] | None,
     ) -> None:
         self._audit, self._plain, self._credentials = audit, plain, credentials
+        self._users = users
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.start_proposer = proposer_handler
         self._limits = limits
-        self._clients_max, self._undecided_max = clients_max, undecided_max
-        self._clients: dict[int, asyncio.Task[None]] = {}
+        self._places, self._undecided_max = ClientPlaces(clients_max), undecided_max
+        self._clients: dict[int, ClientConnection] = {}
         self.undecided: dict[Opening, None] = {}  # the oldest first
         self._pids = count(1)
         self._is_stopping = False
@@ -138,10 +146,18 @@ class _Server:
         """Hand the transport to a session of its own."""
         assert self.group is not None
         identity = identity_of(transport)
-        if len(self._clients) >= self._clients_max:
-            self._audit.refusal("places", identity, peer_name(transport), text="too many clients")
-            refuse(transport, "53300", "sorry, too many clients already")
+        password = self._password_of(transport, identity)
+        # walreceiver names temporary slots after the pid, so that of a live client is not reused.
+        pid = next(pid for n in self._pids if (pid := n % PID_MAX or 1) not in self._clients)
+        entry = self._places.enter(pid)
+        if entry.is_refused:
+            self._audit.refusal("places", identity, peer_name(transport), text=TOO_MANY)
+            refuse(transport, "53300", TOO_MANY)
             return
+        if entry.evicted is not None:
+            oldest = self._clients[entry.evicted]
+            logger.info("closed %s: it did not log in, and the clients ran short", oldest)
+            oldest.abort()
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=STREAM_BUFFER_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -149,20 +165,34 @@ class _Server:
         protocol.connection_made(transport)
         reader.feed_data(received)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        # walreceiver names temporary slots after the pid, so that of a live client is not reused.
-        pid = next(pid for n in self._pids if (pid := n % PID_MAX or 1) not in self._clients)
+        client = self._clients[pid] = ClientConnection(reader, writer)
         session = ReplicaSession(
-            ClientConnection(reader, writer),
+            client,
             self._catalog,
             pid=pid,
             limits=self._limits,
             now=self._now,
-            identity=identity,
+            identity=identity if password is None else NOBODY,
             audit=self._audit,
+            password=password,
+            admit=partial(self._places.admit, pid),
         )
         task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
-        self._clients[pid] = task
-        task.add_done_callback(lambda _: self._clients.pop(pid))
+        task.add_done_callback(lambda _: self._left_client(pid))
+
+    def _left_client(self, pid: int) -> None:
+        del self._clients[pid]
+        self._places.leave(pid)
+
+    def _password_of(
+        self, transport: asyncio.Transport, identity: Identity
+    ) -> PasswordLogin | None:
+        """Return the login by password for a client without a certificate, if there are users."""
+        if self._users is None or identity.how != "none":
+            return None
+        context = transport.get_extra_info("sslcontext")
+        is_served = isinstance(context, ServerContext)
+        return PasswordLogin(self._users, context.end_point if is_served else None)
 
     def takes(self, opening: Opening) -> bool:
         """Take a new connection, in the place of the oldest silent one if there are too many."""
@@ -185,6 +215,10 @@ class _Server:
 
     def admits_plain(self, transport: asyncio.BaseTransport) -> bool:
         return self._plain.admits(host_of(transport))
+
+    @property
+    def takes_passwords(self) -> bool:
+        return self._users is not None
 
     def tls_context(self) -> ssl.SSLContext | None:
         return self._credentials.server_context() if self._credentials is not None else None

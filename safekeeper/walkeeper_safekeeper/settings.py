@@ -30,6 +30,7 @@ class SafekeeperSettings:
     archive: ArchiveSettings | None = None
     allow_unauthenticated: bool = False
     require_tls: bool = False
+    users: str | None = None  # the path of the users file
     audit_json: bool = False
     log_level: str = "INFO"
     log_json: bool = False

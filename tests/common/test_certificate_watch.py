@@ -18,7 +18,7 @@ from walkeeper_common.shell import certificate_watch
 from walkeeper_common.shell.certificate_watch import (
     certificate_end_s,
     read_again,
-    watch_certificate,
+    watch_files,
 )
 from walkeeper_common.shell.own_credentials import use_credentials
 
@@ -38,7 +38,7 @@ def test_a_renewed_file_is_seen_without_a_connection(tmp_path: Path) -> None:
     before_s = certificate_end_s()
 
     async def story() -> None:
-        watching = asyncio.create_task(watch_certificate(look_s=0.01))
+        watching = asyncio.create_task(watch_files(look_s=0.01))
         Authority(str(tmp_path / "ca"), NOW + DAY).renew(path)
         await until(lambda: certificate_end_s() != before_s)
         watching.cancel()
@@ -58,7 +58,7 @@ def test_the_warning_comes_again_until_the_file_is_renewed(
         return caplog.text.count("run walkeeper certs renew")
 
     async def story() -> None:
-        watching = asyncio.create_task(watch_certificate(look_s=0.01, warn_each_s=0.02))
+        watching = asyncio.create_task(watch_files(look_s=0.01, warn_each_s=0.02))
         await until(lambda: warnings() >= 3)
         Authority(str(tmp_path / "ca"), NOW).renew(path)
         end_s = certificate_end_s()
@@ -75,7 +75,7 @@ def test_a_day_has_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     use_credentials(TlsFiles(tmp_path, NOW - 80 * DAY).path(Role.SAFEKEEPER, "1"))
 
     async def story() -> None:
-        watching = asyncio.create_task(watch_certificate(look_s=0.001))
+        watching = asyncio.create_task(watch_files(look_s=0.001))
         await asyncio.sleep(0.1)
         watching.cancel()
 
@@ -96,24 +96,21 @@ def test_sighup_says_what_it_does(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_without_a_file_there_is_nothing_to_watch() -> None:
-    asyncio.run(asyncio.wait_for(watch_certificate(), 10))
+    asyncio.run(asyncio.wait_for(watch_files(), 10))
 
 
 class Looked(Exception):
     """The file was looked at."""
 
 
-class WatchedCredentials:
-    """Credentials that say so when their file is looked at."""
+class WatchedFile:
+    """A file that says so when it is looked at."""
 
     def reload(self) -> None:
         raise Looked
 
-    def warn_of_end(self) -> None:
-        pass
-
 
 def test_each_look_reads_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate_watch, "own_credentials", WatchedCredentials)
+    monkeypatch.setattr(certificate_watch, "watched_files", lambda: [WatchedFile()])
     with pytest.raises(Looked):
-        asyncio.run(asyncio.wait_for(watch_certificate(look_s=0.0), 5))
+        asyncio.run(asyncio.wait_for(watch_files(look_s=0.0), 5))

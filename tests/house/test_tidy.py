@@ -33,6 +33,8 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/commands/archive.py",
     "cli/walkeeper_cli/certs/local_files.py",
     "cli/walkeeper_cli/commands/certs.py",
+    "cli/walkeeper_cli/commands/user.py",
+    "safekeeper/walkeeper_safekeeper/replication/password_login.py",
     "common/walkeeper_common/shell/certificate_watch.py",
     "common/walkeeper_common/shell/credentials.py",
     "cli/walkeeper_cli/commands/standby_check.py",

@@ -38,6 +38,7 @@ from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.safekeeper_connection import connect
 from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.users import Users
 from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
@@ -90,6 +91,8 @@ def with_port(
     *,
     plain: PlainPeers = NONE_ADMITTED,
     catalog: Callable[[], FakeCatalog] = catalog_of,
+    users: Callable[[], Users] | None = None,
+    clients_max: int = 50,
 ) -> None:
     async def run() -> None:
         credentials = Credentials(file) if file is not None else None
@@ -108,6 +111,8 @@ def with_port(
                 audit=audit,
                 plain=plain,
                 credentials=credentials,
+                users=users,
+                clients_max=clients_max,
             )
         )
         try:

@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
+from walkeeper_common.identity import ANYBODY
 from walkeeper_common.severity import Severity
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.logs import JsonFormatter, log_note
 
 
@@ -38,6 +40,17 @@ def test_a_note_has_its_facts_apart_and_a_name_cannot_forge_a_line(lines: list[s
     assert found["message"] == "left\n\x1b[2J: link=1 code=NO_SPACE"
     assert found["facts"] == {"link": "1", "code": "NO_SPACE"}
     assert (found["level"], found["logger"]) == ("ERROR", "walkeeper.test")
+
+
+def test_an_audit_line_has_its_fields_apart(
+    lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    Audit().change("drop-slot", ANYBODY, "[::1]:9", slot="a\nb")
+    (line,) = lines
+    found = json.loads(line)
+    assert found["logger"] == "walkeeper.audit" and found["facts"]["slot"] == "a\nb"
+    assert found["facts"]["identity"] == "anybody" and found["facts"]["event"] == "change"
 
 
 def test_an_exception_is_in_the_object(lines: list[str]) -> None:

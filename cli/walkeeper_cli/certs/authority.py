@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -25,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.identity import Identity
+from walkeeper_common.shell.private_file import write_private
 
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 90
@@ -89,8 +89,8 @@ class Authority:
             )
             .sign(key, hashes.SHA256())
         )
-        _write(os.path.join(directory, CA_KEY), _pem(key))
-        _write(os.path.join(directory, CA_CERTIFICATE), _public_pem(certificate))
+        write_private(os.path.join(directory, CA_KEY), _pem(key))
+        write_private(os.path.join(directory, CA_CERTIFICATE), _public_pem(certificate))
         return cls(directory, now)
 
     def issue(self, path: str, uris: Sequence[str], hosts: Sequence[str]) -> Shown:
@@ -113,7 +113,7 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        _write(path, _pem(key) + _public_pem(certificate) + _public_pem(self._certificate))
+        write_private(path, _pem(key) + _public_pem(certificate) + _public_pem(self._certificate))
         return show(path)
 
     def renew(self, path: str) -> Shown:
@@ -205,19 +205,3 @@ def _pem(key: Key) -> bytes:
 
 def _public_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _write(path: str, content: bytes) -> None:
-    """Write a file of mode 0600, durably, in the place of an older one."""
-    unfinished = f"{path}.new"
-    with suppress(FileNotFoundError):
-        os.unlink(unfinished)
-    try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error

@@ -15,6 +15,8 @@ from walkeeper_cli.options import (
     default_name,
     dsn_option,
     http_option,
+    http_tls_option,
+    http_token_option,
     log_json_option,
     log_level_option,
     option,
@@ -23,6 +25,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 
 RISK = "see the members and the positions of the log"
 
@@ -56,6 +59,8 @@ RISK = "see the members and the positions of the log"
 @option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
+@http_token_option
+@http_tls_option
 @allow_unauthenticated_option
 @option(
     "--logical",
@@ -134,7 +139,8 @@ def command(
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
-    refuse_open_door(http, "--http", RISK, allowed=allow_unauthenticated)
+    is_safe = allow_unauthenticated or is_locked()
+    refuse_open_door(http, "--http", RISK, allowed=is_safe, lock=HTTP_LOCK)
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,

@@ -11,6 +11,8 @@ from walkeeper_cli.options import (
     Size,
     config_option,
     http_option,
+    http_tls_option,
+    http_token_option,
     log_json_option,
     log_level_option,
     option,
@@ -83,7 +85,16 @@ from walkeeper_common.addresses import Address
     is_flag=True,
     help="Refuse a peer without a certificate on loopback, too.",
 )
+@option(
+    "--users",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Ask clients of PostgreSQL without a certificate for a password, by SCRAM-SHA-256. "
+    "`walkeeper user` writes the file.",
+)
 @http_option
+@http_token_option
+@http_tls_option
 @option(
     "--archive",
     metavar="URL",
@@ -131,6 +142,7 @@ def command(
     copy_dsns: tuple[str, ...],
     allow_unauthenticated: bool,
     require_tls: bool,
+    users: str | None,
     http: Address | None,
     audit_json: bool,
     log_json: bool,
@@ -161,6 +173,7 @@ def command(
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         require_tls=require_tls,
+        users=users,
         http=http,
         copy_dsns=copy_dsns,
         audit_json=audit_json,

@@ -3,8 +3,9 @@
     audit: event=change act=create identity=anybody how=none address=10.0.0.7:3114 cluster=main
 
 A value is quoted as JSON if it is more than a plain word, so a peer cannot forge a field or a line.
-With `as_json` the line is one JSON object. A crowd of refusals costs REFUSALS_MAX lines a minute
-for each reason, and the next line says how many it stands for. Refusals are counted by reason.
+With `as_json` the line is one JSON object. A log of JSON objects (--log-json) has the fields apart,
+as `facts`. A crowd of refusals costs REFUSALS_MAX lines a minute for each reason, and the next line
+says how many it stands for. Refusals are counted by reason.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from walkeeper_common.identity import Identity
 
 AUDIT_LOGGER = "walkeeper.audit"
+FACTS = "facts"  # the attribute of a log's record that has the fields of a note
 logger = logging.getLogger(AUDIT_LOGGER)
 
 REFUSALS_MAX, MINUTE_S = 10, 60.0
@@ -41,7 +43,7 @@ class Audit:
         self,
         *,
         as_json: bool = False,
-        write: Callable[[str], None] = logger.info,
+        write: Callable[[str], None] | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._as_json, self._write, self._now_s = as_json, write, now_s
@@ -87,7 +89,11 @@ class Audit:
             text = json.dumps({name: _value(value) for name, value in fields.items()})
         else:
             text = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
-        self._write(f"audit: {text}")
+        if self._write is not None:
+            self._write(f"audit: {text}")
+        else:
+            shown = {name: _value(value) for name, value in fields.items()}
+            logger.info("audit: %s", text, extra={FACTS: shown})
 
 
 def _value(value: object) -> object:

@@ -1,7 +1,7 @@
-"""A daemon's own certificate while it runs: read again, and warned of before it ends. A shell.
+"""A daemon's files with secrets while it runs: read again, and warned of before they end. A shell.
 
     read_again()              on SIGHUP
-    await watch_certificate() beside the daemon, until cancelled
+    await watch_files()       beside the daemon, until cancelled
     certificate_end_s()       for the metrics, or None without a TLS file
 
 A process that serves no new connection would otherwise not see that its file has changed.
@@ -14,6 +14,7 @@ import logging
 import time
 
 from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.shell.reloaded_file import watched_files
 
 logger = logging.getLogger("walkeeper.tls")
 
@@ -21,25 +22,30 @@ LOOK_S = 60.0
 WARN_EACH_S = 86400.0
 
 
-async def watch_certificate(*, look_s: float = LOOK_S, warn_each_s: float = WARN_EACH_S) -> None:
-    """Look at the file each `look_s`; warn each `warn_each_s` while its certificate ends soon."""
+async def watch_files(*, look_s: float = LOOK_S, warn_each_s: float = WARN_EACH_S) -> None:
+    """Look at the files each `look_s`; warn each `warn_each_s` while the certificate ends soon.
+
+    It ends at once if there is no file. A daemon opens its files before this begins.
+    """
     warned_s = time.monotonic()  # its load has warned
-    while (credentials := own_credentials()) is not None:
+    while files := watched_files():
         await asyncio.sleep(look_s)
-        credentials.reload()
-        if time.monotonic() - warned_s >= warn_each_s:
+        for file in files:
+            file.reload()
+        credentials = own_credentials()
+        if credentials is not None and time.monotonic() - warned_s >= warn_each_s:
             credentials.warn_of_end()
             warned_s = time.monotonic()
 
 
 def read_again() -> None:
-    """Load the TLS file again if it has changed, and log what was done."""
-    credentials = own_credentials()
-    if credentials is None:
+    """Load each file again if it has changed, and log what was done."""
+    files = watched_files()
+    if not files:
         logger.info("received SIGHUP: nothing is read again; restart to change a setting")
-        return
-    logger.info("received SIGHUP: looking at the TLS file %s", credentials.path)
-    credentials.reload()
+    for file in files:
+        logger.info("received SIGHUP: looking at the %s %s", file.what, file.path)
+        file.reload()
 
 
 def certificate_end_s() -> float | None:

@@ -4,17 +4,14 @@ One PEM file has all three: the private key, the leaf, then every CA. `walkeeper
 libpq takes the same file as sslcert, sslkey and sslrootcert. During a change of CA it has the old
 and the new one.
 
-Each new connection looks at the file and loads a newer one, and so does SIGHUP. A renewal needs no
-restart, and open connections keep the certificate with which they began. A file that cannot be
-loaded leaves the old one in force, with one warning for each such file.
+Each new connection looks at the file and loads a newer one (`reloaded_file`), so a renewal needs no
+restart. Open connections keep the certificate with which they began.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import ssl
-import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.identity import Identity
+from walkeeper_common.shell.reloaded_file import ReloadedFile
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -30,17 +28,27 @@ logger = logging.getLogger("walkeeper.tls")
 
 ALPN: Final = "walkeeper/1"
 ALPN_POSTGRESQL: Final = "postgresql"
-MODE_MAX: Final = 0o600
 WARN_BEFORE_S: Final = 14 * 86400
+
+
+class ServerContext(ssl.SSLContext):
+    """A safekeeper's context, with the hash of its certificate for tls-server-end-point.
+
+    A connection keeps its context over a reload, and so the hash of what it was served. The hash
+    is None for a certificate whose signature defines none, as Ed25519.
+    """
+
+    end_point: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """One version of the file: a context for each kind of peer, and the end of validity."""
 
-    server: ssl.SSLContext
+    server: ServerContext
     client: ssl.SSLContext
     reader: ssl.SSLContext
+    https: ssl.SSLContext
     end_s: float
 
 
@@ -49,24 +57,19 @@ class Credentials:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stamp = _stamp(path)
-        self._loaded = _load(path)
-        self._refused_stamp: tuple[int, ...] | None = None
+        self.file = ReloadedFile(path, _load, what="TLS file", option="--tls", secret="private key")
 
-    def server_context(self) -> ssl.SSLContext:
+    def server_context(self) -> ServerContext:
         """Return the context for new connections of clients, from the file as it is now."""
-        self.reload()
-        return self._loaded.server
+        return self.file.current().server
 
     def client_context(self) -> ssl.SSLContext:
         """Return the context for new connections to safekeepers, from the file as it is now."""
-        self.reload()
-        return self._loaded.client
+        return self.file.current().client
 
     def reader_context(self) -> ssl.SSLContext:
         """Return the context for a safekeeper's PostgreSQL side, from the file as it is now."""
-        self.reload()
-        return self._loaded.reader
+        return self.file.current().reader
 
     def own_identity(self) -> Identity:
         """Return the identity that the file's certificate states; raise Refused if it has none."""
@@ -79,52 +82,26 @@ class Credentials:
         uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
         return identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]})
 
+    def https_context(self) -> ssl.SSLContext:
+        """Return the context for new connections to --http, from the file as it is now."""
+        return self.file.current().https
+
     @property
     def end_s(self) -> float:
         """The end of the validity of the certificate in use, in Unix time."""
-        return self._loaded.end_s
+        return self.file.loaded.end_s
 
     def warn_of_end(self) -> None:
         """Warn if the certificate in use ends soon."""
         _warn_of_end(self.path, self.end_s)
 
-    def reload(self) -> None:
-        """Load the file if it has changed; keep the former one, with a warning, if it is bad."""
-        try:
-            stamp = _stamp(self.path)
-            if stamp in (self._stamp, self._refused_stamp):
-                return
-        except Refused as error:
-            stamp, why = (), error
-        else:
-            try:
-                self._loaded = _load(self.path)
-            except Refused as error:
-                why = error
-            else:
-                self._stamp, self._refused_stamp = stamp, None
-                logger.info("loaded the TLS file %s again", self.path)
-                return
-        if stamp != self._refused_stamp:
-            self._refused_stamp = stamp
-            logger.warning("%s; the certificate that was loaded before stays in use", why)
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise Refused(f"cannot read the TLS file {path}: {error.strerror}; check --tls") from error
-    if stat.S_IMODE(found.st_mode) & ~MODE_MAX:
-        raise Refused(f"others may read the private key in {path}: run chmod 600 {path}")
-    return found.st_mtime_ns, found.st_ino, found.st_size
-
 
 def _load(path: str) -> _Loaded:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     reader = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for context in (server, client, reader):
+    https = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for context in (server, client, reader, https):
         try:
             context.load_cert_chain(path)
             context.load_verify_locations(path)
@@ -142,11 +119,16 @@ def _load(path: str) -> _Loaded:
     server.minimum_version = ssl.TLSVersion.TLSv1_2  # older clients of PostgreSQL
     server.verify_mode = ssl.CERT_OPTIONAL
     server.set_alpn_protocols([ALPN, ALPN_POSTGRESQL])
+    https.minimum_version = ssl.TLSVersion.TLSv1_2
+    https.verify_mode = ssl.CERT_OPTIONAL
+    https.set_alpn_protocols(["http/1.1"])
     client.set_alpn_protocols([ALPN])
     reader.set_alpn_protocols([ALPN_POSTGRESQL])
-    end_s = _leaf(path).not_valid_after_utc.timestamp()
+    leaf = _leaf(path)
+    server.end_point = _end_point(leaf)
+    end_s = leaf.not_valid_after_utc.timestamp()
     _warn_of_end(path, end_s)
-    return _Loaded(server, client, reader, end_s)
+    return _Loaded(server, client, reader, https, end_s)
 
 
 def _warn_of_end(path: str, end_s: float) -> None:
@@ -161,3 +143,13 @@ def _leaf(path: str) -> Certificate:
 
     with open(path, "rb") as file:
         return load_pem_x509_certificates(file.read())[0]
+
+
+def _end_point(leaf: Certificate) -> bytes | None:
+    """Return the certificate's hash by RFC 5929, which replaces MD5 and SHA-1 by SHA-256."""
+    from cryptography.hazmat.primitives.hashes import MD5, SHA1, SHA256
+
+    signed_with = leaf.signature_hash_algorithm
+    if signed_with is None:
+        return None
+    return leaf.fingerprint(SHA256() if isinstance(signed_with, MD5 | SHA1) else signed_with)

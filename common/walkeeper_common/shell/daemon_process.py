@@ -19,7 +19,7 @@ from typing import NoReturn
 import uvloop
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.shell.certificate_watch import read_again, watch_certificate
+from walkeeper_common.shell.certificate_watch import read_again, watch_files
 from walkeeper_common.shell.descriptors import take_descriptors
 from walkeeper_common.shell.logs import background_output, log_in_background
 
@@ -84,7 +84,7 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
     loop.add_signal_handler(signal.SIGHUP, read_again)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default each ends the process
         loop.add_signal_handler(number, logger.info, f"received {number.name}: nothing to do")
-    watching = loop.create_task(watch_certificate(), name="watch the certificate")
+    watching = loop.create_task(watch_files(), name="watch the files")
     try:
         return await task
     except asyncio.CancelledError:

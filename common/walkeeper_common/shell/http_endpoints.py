@@ -6,6 +6,9 @@
     /status   the daemon's own state as JSON, its version, and its log's last lines
     /metrics  the same figures in Prometheus' text format
 
+All but /health and /ready need what `http_access` says: a token, if there is a file of them.
+Without that, /ready gives no reason.
+
 A daemon imports this only if --http is given: a safekeeper without it pays nothing. The number of
 connections is bounded, since a daemon's files need descriptors. A newcomer above the bound takes
 the place of a connection without a request. Connections that have not asked yet lose it first, then
@@ -29,12 +32,16 @@ from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
+from walkeeper_common.http_access import CHALLENGE, NO_TOKEN, HttpAccess, HttpRefusal
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
 from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_locks import http_tokens, speaks_https
+from walkeeper_common.shell.https_arrivals import HttpsArrivals, certified_identity
+from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.recent_events import RecentEvents
 from walkeeper_common.shell.version import program_version
-from walkeeper_common.shell.web_page import page_routes
+from walkeeper_common.shell.web_page import HEADERS, page_routes
 
 logger = logging.getLogger("walkeeper.http")
 
@@ -46,6 +53,8 @@ CROWDED = (
     b"too many connections\n"
 )
 Route = Callable[[web.Request], Awaitable[web.Response]]
+NoteRefusal = Callable[[str, str, str], None]  # the reason, the peer's address and the text
+OPEN_PATHS = ("/health", "/ready")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -159,6 +168,46 @@ class _FirstHeads:
         self._waiting.clear()
 
 
+def _refusal_of(request: web.Request, own_host: str) -> HttpRefusal | None:
+    headers = request.headers
+    return HttpAccess(http_tokens(), own_host, takes_certificates=speaks_https()).refusal(
+        host=headers.get("Host", ""),
+        authorization=headers.get("Authorization", ""),
+        identity=certified_identity(request.transport),
+    )
+
+
+def _access(own_host: str, note_refusal: NoteRefusal) -> Middleware:
+    """Return a middleware that lets a request in by its headers."""
+
+    @web.middleware
+    async def on_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = None if request.path in OPEN_PATHS else _refusal_of(request, own_host)
+        if refusal is None:
+            return await handler(request)
+        note_refusal(refusal.reason, request.remote or "(gone)", refusal.text)
+        challenge = {"WWW-Authenticate": CHALLENGE} if refusal is NO_TOKEN else None
+        return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=challenge)
+
+    return on_request
+
+
+def _https_arrivals(arrivals_max: int) -> HttpsArrivals | None:
+    if not speaks_https():
+        return None
+    credentials = own_credentials()
+    if credentials is None:
+        raise Refused("--http-tls needs a TLS file: add --tls FILE")
+    return HttpsArrivals(
+        credentials.https_context, arrivals_max=arrivals_max, limit_s=HEAD_TIMEOUT_S
+    )
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
 async def serve_http(
     address: Address,
     endpoints: Endpoints,
@@ -167,27 +216,24 @@ async def serve_http(
     on_listening: Callable[[str, int], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
     events: RecentEvents | None = None,
+    note_refusal: NoteRefusal = lambda *_: None,
 ) -> None:
     """Serve until cancelled; raise Refused if the address cannot be listened on.
 
     `events` are shown by /status; without them those are the lines of this process's log.
 
-    `routes` adds GETs. A request of theirs is cancelled when its peer has gone.
+    `note_refusal` gets each request that is not let in. `routes` adds GETs. A request of theirs is
+    cancelled when its peer has gone.
     """
     connections_max = connections_allowed(connections_max)
+    arrivals = _https_arrivals(connections_max)
     heads = _FirstHeads()
-    app = web.Application(middlewares=[heads.middleware])
     kept = events or RecentEvents()
     if events is None:
         logging.getLogger().addHandler(kept)
-    _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=1,
-        handler_cancellation=True,
-        keepalive_timeout=KEEP_ALIVE_S,
-    )
+    app = web.Application(middlewares=[heads.middleware, _access(address[0], note_refusal)])
+    _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept, address[0])
+    runner = _runner(app)
     await runner.setup()
     server = runner.server
     assert server is not None
@@ -203,7 +249,7 @@ async def serve_http(
             return _Refusal()
         connection = server()
         heads.expect(connection)
-        return connection
+        return connection if arrivals is None else arrivals.arrive(connection)
 
     try:
         listener = await _listen(connected, *address)
@@ -220,11 +266,23 @@ async def serve_http(
         await runner.cleanup()
 
 
+def _runner(app: web.Application) -> web.AppRunner:
+    app.on_response_prepare.append(_add_headers)
+    return web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=1,
+        handler_cancellation=True,
+        keepalive_timeout=KEEP_ALIVE_S,
+    )
+
+
 def _add_routes(
     router: web.UrlDispatcher,
     endpoints: Endpoints,
     routes: Mapping[str, Route],
     events: RecentEvents,
+    own_host: str,
 ) -> None:
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.samples))
@@ -232,8 +290,10 @@ def _add_routes(
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def ready(_request: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         reason = endpoints.not_ready()
+        if reason is not None and _refusal_of(request, own_host) is not None:
+            reason = "not ready"  # a reason names logs
         return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
 
     async def status(_request: web.Request) -> web.Response:

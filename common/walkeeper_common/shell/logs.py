@@ -22,13 +22,12 @@ from functools import cache
 
 from walkeeper_common.printable import printable
 from walkeeper_common.severity import Severity
-from walkeeper_common.shell.audit import AUDIT_LOGGER
+from walkeeper_common.shell.audit import AUDIT_LOGGER, FACTS
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2
 LINES_MAX = 4096
 FLUSH_S = 2.0
-FACTS = "facts"  # the attribute of a record that has the facts of a note
 REPEAT_S, REPEATS_MAX, REMEMBERED_MAX = 60.0, 3, 256
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from walkeeper_common.shell.reloaded_file import unwatch, watch
+
 if TYPE_CHECKING:
     from walkeeper_common.shell.credentials import Credentials
 
@@ -15,11 +17,15 @@ _process: list[Credentials] = []
 
 def use_credentials(path: str | None) -> None:
     """Use this TLS file from now on, or none; raise Refused if it cannot be used."""
+    for former in _process:
+        unwatch(former.file)
     _process.clear()
     if path is not None:
         from walkeeper_common.shell.credentials import Credentials
 
-        _process.append(Credentials(path))
+        credentials = Credentials(path)
+        watch(credentials.file)
+        _process.append(credentials)
 
 
 def own_credentials() -> Credentials | None:

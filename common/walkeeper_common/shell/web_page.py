@@ -1,6 +1,7 @@
 """The web page of every daemon, at `/` of --http: static files that ask for /status. A shell.
 
-The page loads nothing from any other server, and its policy forbids that. It sends nothing.
+The page loads nothing from any other server, and its policy forbids that. It sends nothing. All
+answers of a daemon have HEADERS.
 """
 
 from __future__ import annotations
@@ -40,6 +41,6 @@ def page_routes() -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]
 
 def _handler(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text=_text(name), content_type=kind, charset="utf-8", headers=HEADERS)
+        return web.Response(text=_text(name), content_type=kind, charset="utf-8")
 
     return answer

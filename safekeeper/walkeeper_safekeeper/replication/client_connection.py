@@ -9,7 +9,8 @@ taken enough of it. Small answers go out at once, and `has_room` says when to ho
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding
@@ -61,6 +62,15 @@ class ClientConnection:
         if received.tag == b"X":
             raise ClientGone("terminated the connection")
         return received
+
+    @contextmanager
+    def short_messages(self, body_bytes_max: int) -> Iterator[None]:
+        """Refuse messages that are longer, as those of a client that has not logged in."""
+        before, self._received.body_bytes_max = self._received.body_bytes_max, body_bytes_max
+        try:
+            yield
+        finally:
+            self._received.body_bytes_max = before
 
     async def _read(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """The name of a PostgreSQL client and the log that it wants, from its startup packet. Pure.
 
-Every user is accepted as given: a certificate has the identity, if there is one. The cluster is
+A certificate or a password has the identity. Without either, every user is accepted as given. The
+cluster is
 `-c walkeeper.cluster=NAME` in `options`, else a dbname other than `replication`, else
 `default_log`. A second log on the safekeeper must not end the standbys of the first one. `-c
 walkeeper.entries=on` asks for a logical log as it lies in its segments (docs/logical.md). libpq
@@ -50,9 +51,7 @@ def parse_login(
     name, it means the only logical log, or the only one of that database.
     """
     logs = logical_databases or {}
-    user = parameters.get("user", "")
-    if not user:
-        raise SqlRefused("28000", "no PostgreSQL user name specified in startup packet")
+    user = user_of(parameters)
     logical = parameters.get("replication", "off").lower() == "database"
     if logical and not logs:
         raise no_logical_log()
@@ -75,6 +74,14 @@ def parse_login(
         entries=entries,
         encoding=_encoding(parameters) if logical else "UTF8",
     )
+
+
+def user_of(parameters: Mapping[str, str]) -> str:
+    """Return the user's name; raise SqlRefused if there is none."""
+    user = parameters.get("user", "")
+    if not user:
+        raise SqlRefused("28000", "no PostgreSQL user name specified in startup packet")
+    return user
 
 
 def _wants_entries(parameters: Mapping[str, str]) -> bool:

@@ -10,7 +10,8 @@ CancelledError and AssertionError. Before CancelledError, at a stop of the safek
 gets 57P01. A client that leaves, breaks the protocol or falls silent costs one log line.
 
 Source: PostgreSQL's postgres.c and walsender.c, and what clients of 15, 17 and 18 were measured to
-send and to need. TLS and the identity are the opening's matter: a request for it here gets `N`.
+send and to need. TLS and certificates are the opening's matter: a request for it here gets `N`.
+`password` asks for one, and `admit` returns why there is no place for an identity.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ from walkeeper_safekeeper.replication.client_connection import (
 )
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.logical_session import LogicalSession
-from walkeeper_safekeeper.replication.login import Login, no_logical_log, parse_login
+from walkeeper_safekeeper.replication.login import Login, no_logical_log, parse_login, user_of
+from walkeeper_safekeeper.replication.password_login import PasswordLogin
 from walkeeper_safekeeper.replication.served_log import Catalog, Reader, ServedLog
 from walkeeper_safekeeper.replication.wal_stream import (
     StreamEnded,
@@ -103,8 +105,11 @@ class ReplicaSession:
         now: Callable[[], float],
         identity: Identity = ANYBODY,
         audit: Audit | None = None,
+        password: PasswordLogin | None = None,
+        admit: Callable[[Identity], str | None] = lambda _: None,
     ) -> None:
         self._audit = audit or Audit()
+        self._password, self._admit = password, admit
         self._client, self._catalog, self._identity = client, catalog, identity
         self._pid, self._limits, self._now = pid, limits, now
         self._log: ServedLog | None = None
@@ -143,10 +148,11 @@ class ReplicaSession:
         try:
             async with asyncio.timeout(self._limits.authentication_timeout_s):
                 startup = await self._startup()
+                if startup is None:
+                    return
+                await self._identify(startup)
         except TimeoutError as error:
             raise SilentClient("did not log in") from error
-        if startup is None:
-            return
         catalog = self._catalog
         login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_databases())
         if not may_reach(self._identity, login.cluster):
@@ -166,7 +172,7 @@ class ReplicaSession:
             "application": login.application_name,
         }
         self._audit.login(self._identity, str(self._client), **facts)
-        self._greet(startup, login, self._log)
+        self._greet(login, self._log)
         pid, limits = self._pid, self._limits
         told = self._identity, self._audit
         commands = _Commands(self._log, self._client, login, pid, limits, self._now, *told)
@@ -184,10 +190,19 @@ class ReplicaSession:
                     self._client.send(b"N")
         raise RemoteProtocolError("too many requests for encryption")
 
-    def _greet(self, startup: Startup, login: Login, log: ServedLog) -> None:
+    async def _identify(self, startup: Startup) -> None:
+        """Ask for the password, if there are users, and take a place for the identity."""
         unknown = startup.protocol_options
         if startup.minor > 0 or unknown:
             self._client.send(negotiate_protocol_version(unknown))
+        if self._password is not None:
+            name = user_of(startup.parameters)
+            self._identity = await self._password.identify(self._client, name)
+        refusal = self._admit(self._identity)
+        if refusal is not None:
+            raise SqlRefused("53300", refusal)
+
+    def _greet(self, login: Login, log: ServedLog) -> None:
         major = answers.major_version(log.server_version)
         reported = b"".join(
             parameter_status(name, answers.setting(log, name, login=login))

@@ -6,6 +6,9 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 OPENING = "tests/safekeeper/test_opening.py::test_"
 TLS = "tests/common/test_tls_layer.py::test_"
+SCRAM = "tests/common/test_scram.py::test_"
+PASSWORD = "tests/safekeeper/test_password_login.py::test_"
+HTTP = "tests/common/test_http_access.py::test_"
 NO_TLS = "the simulated network has no TLS"
 
 ACCESS = (
@@ -113,6 +116,122 @@ ACCESS = (
         "a broken connection with unsent bytes is aborted",
         (Edit("TlsTransport._fail", "self._raw.get_write_buffer_size()", "False"),),
         turns_red=TLS + "a_write_on_a_broken_connection_neither_raises_nor_waits[full-run0]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "any-password-comes-in",
+        "scram",
+        "a client proves the password of its user",
+        (Edit("ScramServer.finish", "is_right and self._is_known", "self._is_known"),),
+        turns_red=SCRAM + "a_wrong_password_and_an_unknown_user_get_the_same_answer",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-name-that-is-not-there-comes-in",
+        "scram",
+        "no proof fits a name that is not among the users",
+        (Edit("ScramServer.finish", "is_right and self._is_known", "is_right"),),
+        turns_red=SCRAM + "no_password_fits_a_name_that_is_not_there",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "binding-is-not-compared",
+        "scram",
+        "a client binds its login to the certificate of this server",
+        (Edit("ScramServer.finish", "binding != _encoded(self._binding)", "False"),),
+        turns_red=SCRAM + "the_certificate_of_another_server_is_refused",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "binding-may-be-taken-out",
+        "scram",
+        "a client that misses our offer of channel binding is refused",
+        (
+            Edit(
+                "ScramServer._check_header",
+                'flag == "y" and not self._is_plus and self._end_point is not None',
+                "False",
+            ),
+        ),
+        turns_red=SCRAM + "a_client_that_was_kept_from_channel_binding_is_refused",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "loopback-needs-no-password",
+        "server",
+        "with a users file each client without a certificate proves a password",
+        (Edit("_Server._password_of", 'self._users is None or identity.how != "none"', "True"),),
+        turns_red=PASSWORD + "loopback_needs_a_password_too_and_our_own_protocol_none",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-user-has-all-places",
+        "client_places",
+        "a user has at most its connections",
+        (
+            Edit(
+                "ClientPlaces.admit",
+                "bound is not None and self._of_user(identity.name) >= bound",
+                "False",
+            ),
+        ),
+        turns_red=PASSWORD + "a_user_has_at_most_its_connections",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "no-place-is-the-operators",
+        "client_places",
+        "the last places are the operators'",
+        (Edit("ClientPlaces._bound_of", "Role.ADMIN in identity.roles", "True"),),
+        turns_red=PASSWORD + "the_last_places_are_the_operators",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "strangers-keep-their-places",
+        "client_places",
+        "a newcomer takes the place of a client that has not logged in",
+        (Edit("ClientPlaces.enter", "not self._guests", "True"),),
+        turns_red=PASSWORD + "a_crowd_without_a_password_shuts_no_user_out",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "http-without-a-token",
+        "http_access",
+        "with tokens a client of --http proves one",
+        (Edit("HttpAccess.refusal", "given and right", "True"),),
+        turns_red=HTTP + "without_the_token_a_client_sees_no_name",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "ready-names-logs",
+        "http_endpoints",
+        "/ready gives a reason to a known client alone",
+        (Edit("_add_routes", "_refusal_of(request, own_host) is not None", "False"),),
+        turns_red=HTTP + "without_the_token_a_client_sees_no_name",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "any-host-header",
+        "http_access",
+        "without tokens the Host header is one of this machine",
+        (Edit("HttpAccess.refusal", "self._is_own(host)", "True"),),
+        turns_red=HTTP + "a_page_of_another_site_reads_nothing_by_a_name_of_its_own",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "any-certificate-reads-http",
+        "http_access",
+        "over TLS the certificate is a monitor's or an administrator's",
+        (Edit("HttpAccess.refusal", "identity.roles & READERS", "identity.roles"),),
+        turns_red=HTTP + "over_tls_a_monitors_certificate_does_as_well[replica-False]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-silent-handshake-stays",
+        "https_arrivals",
+        "a handshake that is not complete in time is ended",
+        (Edit("_Arrival.end", "self._raw.abort()", "pass"),),
+        turns_red=HTTP + "silent_handshakes_end_and_shut_nobody_out",
         why_named=NO_TLS,
     ),
 )

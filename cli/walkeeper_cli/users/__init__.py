@@ -1,0 +1,1 @@
+"""The users file, as `walkeeper user` writes it."""
