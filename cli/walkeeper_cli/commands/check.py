@@ -70,6 +70,7 @@ def command(
     """Print OK, WARNING or FAILED for each part of an installation, with the reason and a remedy.
 
     Members, disks, clocks, versions, slots and readers are checked by what the safekeepers report.
+    With --tls the ends of the certificates are checked: this file's, its CA's, each safekeeper's.
     With --dsn the primary's settings are checked, and a marker is committed. It is followed to a
     quorum's disks, to the archive, and back through `walkeeper restore`.
 
