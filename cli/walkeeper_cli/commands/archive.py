@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import HostPorts, config_option, option, safekeepers_option, tls_option
+from walkeeper_cli.options import (
+    HostPorts,
+    archive_keys_option,
+    config_option,
+    option,
+    safekeepers_option,
+    tls_option,
+)
 from walkeeper_common.addresses import Address
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -19,6 +26,7 @@ def _which(function: Function) -> Function:
     for add in (
         option("--system-id", type=click.IntRange(1), metavar="N", help="If there are several."),
         option("--cluster", metavar="NAME", help="The log.  [default: every log in the archive]"),
+        archive_keys_option,
         click.argument("url", metavar="URL"),
     ):
         function = add(function)

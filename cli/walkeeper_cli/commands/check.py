@@ -11,6 +11,7 @@ from walkeeper_cli.options import (
     Duration,
     SlotName,
     Timeout,
+    archive_keys_option,
     cluster_option,
     config_option,
     option,
@@ -28,6 +29,7 @@ from walkeeper_common.addresses import Address
 @option("--dsn", type=Dsn(), metavar="DSN", help="The primary; a marker is committed there.")
 @option("--slot", type=SlotName(), metavar="NAME", help="The proposer's slot at the primary.")
 @option("--archive", metavar="URL", help="The safekeepers' archive; a marker comes back from it.")
+@archive_keys_option
 @option(
     "--standby",
     "standbys",
