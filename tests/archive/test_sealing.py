@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from tests.archive.test_verification import MB, SYSTEM_ID, wal_of
 from tests.support.s3_server import BUCKET, s3_server
 from walkeeper_archive.archive import Archive, Put, open_archive
-from walkeeper_archive.errors import ArchiveDamaged, ArchiveError, KeyUnknown
+from walkeeper_archive.errors import ArchiveDamaged, KeyUnknown
 from walkeeper_archive.layout import Packing, WalFile, history_file, segment_file
 from walkeeper_archive.own_keys import own_keys, use_keys
-from walkeeper_archive.sealing import KeyRing, parse_keys, seal, unseal
+from walkeeper_archive.sealing import KeyRing, parse_keys
 from walkeeper_archive.verification import survey, verify
 from walkeeper_cli.program import run
 from walkeeper_common.errors import Refused
@@ -146,41 +144,6 @@ def test_an_object_passes_as_no_other_file(folder: Path) -> None:
     moved.write_text(moved.read_text().replace(file(3).name, file(4).name))
     with pytest.raises(KeyUnknown, match="another file's"):
         with_keys(folder, NEW).read(file(4))
-
-
-@pytest.mark.parametrize("size", [0, 8, 9, 20, 35])
-def test_an_object_without_its_head_is_damage(size: int) -> None:
-    ring = parse_keys(NEW, "keys")
-    assert ring.newest is not None
-    sealed = seal(b"", ring.newest, "name")
-    with pytest.raises(ArchiveDamaged):
-        unseal(sealed[:size], ring, "name", "shown")
-    assert bytes(unseal(sealed, ring, "name", "shown")) == b""
-
-
-def test_a_flipped_byte_anywhere_opens_nothing() -> None:
-    ring = parse_keys(NEW, "keys")
-    assert ring.newest is not None
-    sealed = bytes(seal(b"0123456789", ring.newest, "name"))
-    for at in range(len(sealed)):
-        damaged = bytearray(sealed)
-        damaged[at] ^= 1
-        with pytest.raises(ArchiveError):
-            unseal(bytes(damaged), ring, "name", "shown")
-
-
-def test_one_copy_is_the_cost_in_memory() -> None:
-    ring, wal = parse_keys(NEW, "keys"), Random(1).randbytes(8 * MB)
-    assert ring.newest is not None
-    seal(b"x", ring.newest, "name")  # imports
-    tracemalloc.start()
-    try:
-        sealed = seal(wal, ring.newest, "name")
-        assert unseal(sealed, ring, "name", "shown") == wal
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 2.1 * len(wal)
 
 
 @pytest.mark.parametrize("packing", PACKINGS)

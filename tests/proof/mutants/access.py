@@ -6,7 +6,9 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 OPENING = "tests/safekeeper/test_opening.py::test_"
 TLS = "tests/common/test_tls_layer.py::test_"
+SEALING = "tests/common/test_sealing.py::test_"
 NO_TLS = "the simulated network has no TLS"
+NO_KEYS = "the simulated archive is not encrypted"
 
 ACCESS = (
     Mutant(
@@ -101,5 +103,24 @@ ACCESS = (
         (Edit("TlsTransport._fail", "self._raw.get_write_buffer_size()", "False"),),
         turns_red=TLS + "a_write_on_a_broken_connection_neither_raises_nor_waits[full-run0]",
         why_named=NO_TLS,
+    ),
+    Mutant(
+        "sealed-objects-pass-by-any-name",
+        "sealing",
+        "an encrypted object opens under the name of its own file alone",
+        (
+            Edit("sealing.seal", "head + name.encode()", "head"),
+            Edit("sealing.unseal", "head + name.encode()", "head"),
+        ),
+        turns_red=SEALING + "an_object_opens_under_its_own_name_alone",
+        why_named=NO_KEYS,
+    ),
+    Mutant(
+        "one-nonce-for-all",
+        "sealing",
+        "each object is encrypted with a nonce of its own",
+        (Edit("sealing.seal", "os.urandom(NONCE_BYTES)", "bytes(NONCE_BYTES)"),),
+        turns_red=SEALING + "no_nonce_is_used_twice",
+        why_named=NO_KEYS,
     ),
 )
