@@ -26,7 +26,7 @@ from tests.support.folders import ROOT
 
 PACKAGES = ("common", "proposer", "safekeeper")
 # Whole, for the tests that mutants turn red.
-SOURCES = (*PACKAGES, "restore", "admin", "cli", "fastpath")
+SOURCES = (*PACKAGES, "restore", "admin", "lab", "cli", "fastpath")
 
 Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
