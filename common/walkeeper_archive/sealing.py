@@ -1,4 +1,4 @@
-"""Encryption of an archive's objects: AES-256-GCM, each with a nonce of its own. Pure but for that.
+"""Encryption of an archive's objects: AES-256-GCM. It draws a nonce for each, and does no I/O.
 
     head   b"wkAES256", the length of the key's id, the id, 12 bytes of nonce
     body   the packed file, encrypted

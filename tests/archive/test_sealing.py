@@ -136,7 +136,7 @@ def test_a_lacking_or_wrong_key_is_named_with_the_remedy(
 
 
 def test_an_object_passes_as_no_other_file(folder: Path) -> None:
-    """Someone who may write to the store, and has no key, moves an object and its receipt."""
+    """An attacker who may write to the store, and has no key, moves an object and its receipt."""
     with_keys(folder, NEW).put(file(3), wal_of(Lsn(3 * MB)))
     for end in (".aes", ".sha256"):
         moved = path_of(folder, f"{file(4).name}{end}")
