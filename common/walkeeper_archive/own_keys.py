@@ -3,8 +3,8 @@
     use_keys(value)       the value of --archive-keys: a file, or env:NAME
     own_keys() -> ring    read once for each version of the file; empty without the option
 
-The value also goes into this process's environment, so that each process that it starts has it:
-`restore` of a check, the readers of a history. Spark's executors need the variable by themselves.
+The value also goes into this process's environment, for the processes that it starts: `restore` of
+a check, the readers of a history. Spark's executors need the variable by themselves.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def from_certificates(
 
 
 def _of_safekeeper(address: Address, name: str, timeout_s: float) -> SeenCertificate | None:
-    """Return the certificate that it shows; None if it shows none, which other checks report."""
+    """Return the certificate that it shows, or None: other checks report a failed connection."""
     try:
         connection, _ = connect(address, timeout_s)
     except OSError as error:
