@@ -4,7 +4,7 @@
 
 The first bytes of a file show its compression, because Barman keeps PostgreSQL's names: gzip, zstd,
 lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. A file that walkeeper has encrypted
-is opened with --archive-keys. One that another tool has encrypted is a clear error.
+is opened with --archive-keys. A file that another tool has encrypted is a clear error.
 Every read blocks. A read returns the part that a truncated file has, and the walk names the gap.
 """
 
