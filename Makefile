@@ -17,6 +17,7 @@
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
 # make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
 # make deb-test   these and those of an earlier commit, installed, upgraded, removed in such trees
+# make reproducible  the sdist, the wheel and the packages, each built twice: the same bytes
 # make kubernetes docs/kubernetes against the schemas of the API and of two operators
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
@@ -222,6 +223,12 @@ deb-test: deb install
 	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out $(DEB_TREES)/before --commit $(DEB_BEFORE) \
 		--revision 0
 	$(BIN)/python -m tests.packages --new dist/deb --before $(DEB_TREES)/before --trees $(DEB_TREES)
+
+# `dist` builds twice by itself, and removes dist/ first.
+.PHONY: reproducible
+reproducible: deb-needed
+	@$(PYTHON) .ci/dist.py build
+	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out dist/deb --again
 
 .PHONY: dist dist-check
 dist:

@@ -1,6 +1,7 @@
 """Build the Debian packages of the last commit, each in a tree of the Debian that it is for.
 
     python3 .ci/deb.py [--suites bookworm,trixie] [--out dist/deb] [--commit HEAD] [--revision 1]
+                       [--again]        build a second time, and compare every byte
 
 Needs root, debootstrap and Debian's archive. A tree is made once and kept in --trees. The packages
 depend on the commit and the pinned libraries alone. pip runs outside the tree, with this machine's
@@ -16,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -146,6 +148,22 @@ def write_sums(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text("".join(sums))
 
 
+def differing(one: str, other: str) -> list[str]:
+    """Return the files of which two texts of SHA256SUMS have not the same sum."""
+    lines = set(one.splitlines()) ^ set(other.splitlines())
+    return sorted({line.split("  ", 1)[1] for line in lines})
+
+
+def build_again(suite: Suite, commit: str, revision: str, trees: Path, out: Path) -> None:
+    """Build the packages again elsewhere; end with the names of files that differ."""
+    with tempfile.TemporaryDirectory(prefix="walkeeper_deb_") as name:
+        build(suite, commit, revision, trees, Path(name))
+        sums = [(folder / suite.name / "SHA256SUMS").read_text() for folder in (out, Path(name))]
+    if files := differing(*sums):
+        sys.exit(f"deb: {', '.join(files)} differ between two builds of {suite.name}")
+    tell(f"{suite.name}: two builds have the same bytes\n{sums[0]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -155,6 +173,7 @@ def main() -> None:
     parser.add_argument("--trees", type=Path, default=ROOT / "build" / "deb")
     parser.add_argument("--commit", default="HEAD")
     parser.add_argument("--revision", default="1")
+    parser.add_argument("--again", action="store_true", help="build twice, and compare")
     options = parser.parse_args()
     if os.geteuid() or not shutil.which("debootstrap"):
         sys.exit("deb: trees of Debian need root and debootstrap; run `make deb` as root")
@@ -163,6 +182,8 @@ def main() -> None:
             build(suite, options.commit, options.revision, options.trees, options.out)
             for package in packages(options.out / suite.name):
                 tell(f"{package}, {package.stat().st_size:,} bytes")
+            if options.again:
+                build_again(suite, options.commit, options.revision, options.trees, options.out)
 
 
 if __name__ == "__main__":

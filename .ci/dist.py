@@ -26,6 +26,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from deb import write_sums
+
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 TOOLS = ("build==1.6.1", "setuptools==84.2.1", "cython==3.3.1")
@@ -145,6 +147,7 @@ def build_twice() -> None:
             shutil.copy(file, DIST)
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             tell(f"dist: {file.name}, {file.stat().st_size:,} bytes, sha256 {digest}")
+        write_sums(DIST)
 
 
 def check_contents(sdist: Path, wheel: Path) -> None:

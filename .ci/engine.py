@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -182,6 +184,41 @@ def service(home: Path) -> Iterator[str]:
         serving.wait()
 
 
+def mounts_below(home: Path, mountinfo: str) -> list[str]:
+    """Return the mount points below a folder, those inside others first."""
+    points = [line.split()[4] for line in mountinfo.splitlines()]
+    shown = [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), at) for at in points]
+    return sorted((at for at in shown if at.startswith(f"{home}/")), reverse=True)
+
+
+@contextlib.contextmanager
+def unmounting(home: Path) -> Iterator[None]:
+    """Unmount in the end what Podman leaves mounted below a folder, also after SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        for point in mounts_below(home, Path("/proc/self/mountinfo").read_text()):
+            subprocess.run(["umount", "--lazy", point], check=False)
+
+
+def run_with_engine(command: list[str], trees: Path, home: Path) -> int:
+    """Make the images, and return the exit status of the command beside a serving engine."""
+    bases = {name: made(trees / name / "base", ()) for name in ("bookworm", "trixie")}
+    docker = docker_command(bases["trixie"], home)
+    make_images(trees)
+    with service(home) as address:
+        given = {
+            "DOCKER_HOST": address,
+            "DOCKER_BUILDKIT": "0",
+            "DOCKER_CONFIG": str(docker / "config"),
+            "PATH": f"{docker}/usr/bin:{os.environ['PATH']}",
+        }
+        done = subprocess.run(command, env={**os.environ, **given})
+    run("podman", "image", "prune", "--force")  # layers of builds that others replaced
+    return done.returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,19 +237,8 @@ def main() -> int:
     (home / "storage.conf").write_text(STORAGE.format(home=home))
     os.environ["CONTAINERS_CONF"] = str(home / "containers.conf")
     os.environ["CONTAINERS_STORAGE_CONF"] = str(home / "storage.conf")
-    bases = {name: made(options.trees / name / "base", ()) for name in ("bookworm", "trixie")}
-    docker = docker_command(bases["trixie"], home)
-    make_images(options.trees)
-    with service(home) as address:
-        given = {
-            "DOCKER_HOST": address,
-            "DOCKER_BUILDKIT": "0",
-            "DOCKER_CONFIG": str(docker / "config"),
-            "PATH": f"{docker}/usr/bin:{os.environ['PATH']}",
-        }
-        done = subprocess.run(options.command, env={**os.environ, **given})
-    run("podman", "image", "prune", "--force")  # layers of builds that others replaced
-    return done.returncode
+    with unmounting(home):
+        return run_with_engine(options.command, options.trees, home)
 
 
 if __name__ == "__main__":

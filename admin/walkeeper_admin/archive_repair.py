@@ -27,6 +27,7 @@ from walkeeper_archive.verification import survey, verify
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.shell.own_credentials import own_options
 
 RESTORE_S = 60.0
 Fetch = Callable[[str], bytes]
@@ -96,7 +97,8 @@ def fetching(
 ) -> Fetch:
     """Return a function that fetches a file by `walkeeper restore`, and raises Refused."""
     joined = ",".join(map(shown_address, safekeepers))
-    words = ["restore", "--safekeepers", joined, "--cluster", cluster, "--no-partial"]
+    where = ["--safekeepers", joined, *own_options(), "--cluster", cluster]
+    words = ["restore", *where, "--no-partial"]
 
     def fetch(name: str) -> bytes:
         with tempfile.TemporaryDirectory(prefix="walkeeper_repair_") as scratch:

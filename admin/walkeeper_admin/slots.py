@@ -14,6 +14,7 @@ from walkeeper_admin.status import gather
 from walkeeper_admin.verdict import name_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.own_credentials import own_libpq_parameters
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection
 
 NAME = "walkeeper_slots"
@@ -70,7 +71,8 @@ async def drop(
 async def _drop_one(address: Address, cluster: str, slot: str) -> None:
     host, port = address
     options = f"-c walkeeper.cluster={cluster}"
-    where = conninfo.make_conninfo(host=host, port=port, user="walkeeper", options=options)
+    tls: dict[str, Any] = own_libpq_parameters()
+    where = conninfo.make_conninfo(host=host, port=port, user="walkeeper", options=options, **tls)
     connection = await ReplicationConnection.open(where, NAME)
     try:
         await connection.query(f'DROP_REPLICATION_SLOT "{slot}"')

@@ -275,6 +275,24 @@ tls_option = option(
     help="Speak TLS to safekeepers, with the key, the certificate and the CA in this file. "
     "`walkeeper certs` makes it.",
 )
+
+
+def use_archive_keys(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Use the keys of --archive-keys in this process, before the command runs."""
+    if value is not None and not ctx.resilient_parsing:
+        from walkeeper_archive.own_keys import use_keys
+
+        use_keys(value)
+
+
+archive_keys_option = option(
+    "--archive-keys",
+    metavar="FILE",
+    expose_value=False,
+    callback=use_archive_keys,
+    help="The keys of an encrypted archive: lines of an id and 64 hexadecimal digits. env:NAME "
+    "takes the lines of a variable.",
+)
 safekeepers_option = option(
     "--safekeepers",
     type=HostPorts(),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from walkeeper_archive.errors import (
@@ -41,8 +41,10 @@ from walkeeper_archive.layout import (
 )
 from walkeeper_archive.object_store import ObjectStore
 from walkeeper_archive.open_store import open_store
+from walkeeper_archive.own_keys import own_keys
 from walkeeper_archive.packing import Buffer, pack, unpack
 from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
+from walkeeper_archive.sealing import key_id_of, seal, unseal
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import SEGMENT_BYTES_MAX, Lsn, is_segment_size
@@ -115,6 +117,7 @@ class Archive:
         self.store, self.cluster, self.system_id = store, cluster, system_id
         self._prefix = f"{cluster}/{system_id}"
         self._known_to_exist = False
+        self._keys = own_keys()
         self.segment_bytes = SEGMENT_BYTES_MAX  # a caller that knows the cluster sets its own
 
     @property
@@ -181,6 +184,8 @@ class Archive:
             raise ArchiveDamaged(f"{shown} is gone; its receipt is there")
         if sha256_of(data) != receipt.object_sha256:
             raise ArchiveDamaged(f"{shown} ({len(data)} bytes) is not what its receipt says")
+        if receipt.key_id is not None:
+            data = unseal(data, self._keys, file.name, shown)
         is_history = file.kind is Kind.HISTORY
         size_max = TIMELINE_FILE_BYTES_MAX if is_history else self.segment_bytes
         if len(data) > size_max and receipt.packing is Packing.PLAIN:
@@ -276,13 +281,17 @@ class Archive:
             self._compare(receipt, digest)
             self.store.sync(f"{self._prefix}/{file.receipt_path}")
             return Put.THERE_ALREADY
-        packed = pack(data, packing, ZSTD_LEVEL)
-        path = file.path + packing.value
-        stored = self.store.put_new(f"{self._prefix}/{path}", packed)
-        back_digest = self.store.digest(f"{self._prefix}/{path}")
-        if back_digest != (digest if packing is Packing.PLAIN else sha256_of(packed)):
-            back_digest = self._digest_compared(data, path, packing, stored=stored)
-        receipt = Receipt(file, packing, digest, back_digest)
+        packed, key = pack(data, packing, ZSTD_LEVEL), self._keys.newest
+        if key is not None:
+            packed = seal(packed, key, file.name)
+        receipt = Receipt(file, packing, digest, digest, key.key_id if key is not None else None)
+        path = f"{self._prefix}/{receipt.object_path}"
+        stored = self.store.put_new(path, packed)
+        back_digest = self.store.digest(path)
+        if back_digest == (digest if packed is data else sha256_of(packed)):
+            receipt = replace(receipt, object_sha256=back_digest)
+        else:
+            receipt = self._compared(data, receipt, stored=stored)
         if not self.store.put_new(f"{self._prefix}/{file.receipt_path}", receipt.format()):
             other = self.receipt(file)
             if other is None:
@@ -305,21 +314,26 @@ class Archive:
                 "one archive, or this log has parted from it. Nothing was overwritten"
             )
 
-    def _digest_compared(self, data: Buffer, path: str, packing: Packing, *, stored: bool) -> str:
-        """Return the object's digest; raise unless the object unpacks to the same WAL.
+    def _compared(self, data: Buffer, receipt: Receipt, *, stored: bool) -> Receipt:
+        """Return the receipt of the object that is there; raise unless it unpacks to the same WAL.
 
-        Another version of zstd may pack it differently.
+        Another version of zstd may pack it differently. Each encryption differs.
         """
+        path, key_id = receipt.object_path, receipt.key_id
         shown, back = self.shown(path), self._get(path)
         if back is None:
             raise ArchiveUnavailable(f"{shown}: the store took it and has it not")
         try:
-            unpacked = unpack(back, packing, shown, size_max=self.segment_bytes)
+            opened: Buffer = back
+            if key_id is not None:
+                key_id = key_id_of(back, shown)
+                opened = unseal(back, self._keys, receipt.file.name, shown)
+            unpacked = unpack(opened, receipt.packing, shown, size_max=self.segment_bytes)
             difference = _difference(unpacked, data)
         except ArchiveDamaged as error:
             difference = str(error)
         if difference is None:
-            return sha256_of(back)
+            return replace(receipt, object_sha256=sha256_of(back), key_id=key_id)
         if stored:
             raise ArchiveDamaged(
                 f"{shown}: the store took it and gives back other bytes: {difference}"

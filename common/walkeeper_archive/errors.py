@@ -17,6 +17,10 @@ class ArchiveDamaged(ArchiveError):
     """An object is there, but it is not what its receipt or its name says. The text names it."""
 
 
+class KeyUnknown(ArchiveError):
+    """An object is encrypted with a key that this process lacks, or has another one for its id."""
+
+
 class ArchiveConflict(ArchiveError):
     """An object of that name with other content is there. It is never overwritten."""
 

@@ -3,7 +3,8 @@
     <cluster>/<system_id>/<timeline>/<segment>[.zst]                  24 digits, as in pg_wal
     <cluster>/<system_id>/<timeline>/<segment>.<end>.partial[.zst]    the committed part of the tail
     <cluster>/<system_id>/<timeline>/<timeline>.history[.zst]         of the timeline that it names
-    …/<name without .zst>.sha256                                      its receipt (receipt.py)
+    …/<one of these>.aes                                              encrypted (sealing.py)
+    …/<name without .zst and .aes>.sha256                             its receipt (receipt.py)
 
 `<timeline>` is 8 hexadecimal digits. `<end>` is the LSN where a partial ends, in 16 digits. Other
 names are not ours: they are left alone. walkeeper_history reads this layout among others.
@@ -19,10 +20,11 @@ from walkeeper_common.lsn import Lsn, segment_name
 
 ZSTD_SUFFIX = ".zst"
 RECEIPT_SUFFIX = ".sha256"
+SEALED_SUFFIX = ".aes"
 
 _NAME = re.compile(
     r"(?P<name>(?P<segment>[0-9A-F]{24})(?:\.(?P<end>[0-9A-F]{16})\.partial)?"
-    r"|(?P<timeline>[0-9A-F]{8})\.history)(?P<suffix>\.zst|\.sha256)?"
+    r"|(?P<timeline>[0-9A-F]{8})\.history)(?P<suffix>\.sha256|(?:\.zst)?(?:\.aes)?)"
 )
 _CLUSTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SYSTEM_ID = re.compile(r"[0-9]{1,20}")
@@ -127,6 +129,7 @@ class ArchivedObject:
     file: WalFile
     packing: Packing
     is_receipt: bool
+    is_sealed: bool = False
 
 
 def parse_object(path: str, size: int, modified_s: float) -> ArchivedObject | None:
@@ -137,8 +140,9 @@ def parse_object(path: str, size: int, modified_s: float) -> ArchivedObject | No
         return None
     file = WalFile(int(folder, 16), found["name"])
     is_receipt = found["suffix"] == RECEIPT_SUFFIX
-    packing = Packing.ZSTD if found["suffix"] == ZSTD_SUFFIX else Packing.PLAIN
-    return ArchivedObject(path, size, modified_s, file, packing, is_receipt)
+    packing = Packing.ZSTD if found["suffix"].startswith(ZSTD_SUFFIX) else Packing.PLAIN
+    is_sealed = found["suffix"].endswith(SEALED_SUFFIX)
+    return ArchivedObject(path, size, modified_s, file, packing, is_receipt, is_sealed)
 
 
 def is_cluster_name(name: str) -> bool:

@@ -59,7 +59,7 @@ def segment_bytes_of(archive: Archive, objects: Sequence[ArchivedObject]) -> int
     on it, and a copy that was cut off has any size.
     """
     whole = [found for found in objects if found.file.kind is Kind.SEGMENT]
-    plain = [f.size for f in whole if not f.is_receipt and f.packing is Packing.PLAIN]
+    plain = [f.size for f in whole if not f.is_receipt and _is_bare(f)]
     if len(set(plain)) == 1 and is_segment_size(plain[0]):
         return plain[0]
     for found in whole:
@@ -71,6 +71,11 @@ def segment_bytes_of(archive: Archive, objects: Sequence[ArchivedObject]) -> int
             if wal is not None:
                 return len(wal)
     return None
+
+
+def _is_bare(found: ArchivedObject) -> bool:
+    """Return True if the object's size is the file's."""
+    return found.packing is Packing.PLAIN and not found.is_sealed
 
 
 def verify(

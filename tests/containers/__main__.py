@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import psycopg
 import yaml
 
 from tests.support.waiting import wait_until
-from tests.with_postgres.compose_services import DOCKER, compose_document
+from tests.with_postgres.compose_services import DOCKER, PASSWORD, compose_document, passwords
 
 PROJECT = "walkeeper-play"
 # An engine without CAP_SYS_RESOURCE refuses limits above those of its own process.
@@ -72,7 +73,7 @@ class Composed:
 
     def sql(self, service: str, statement: str) -> str:
         psql = ("psql", "-h", "127.0.0.1", "-U", "postgres", "-XAt", "-c", statement)
-        return self("exec", "-T", service, "env", "PGPASSWORD=postgres", *psql).strip()
+        return self("exec", "-T", service, "env", f"PGPASSWORD={PASSWORD}", *psql).strip()
 
     def start(self, service: str) -> None:
         run("docker", "start", self.container(service))
@@ -121,8 +122,8 @@ class Client:
 
     def _commit_until_it_fails(self) -> None:
         host, _, port = self._composed("port", "primary", "5432").strip().rpartition(":")
-        where = f"host={host} port={port} user=postgres password=postgres connect_timeout=3"
-        with psycopg.connect(where, autocommit=True) as connection:
+        where = f"host={host} port={port} user=postgres password={PASSWORD}"
+        with psycopg.connect(where, autocommit=True, connect_timeout=3) as connection:
             while not self._stopping.is_set():
                 self._next += 1
                 connection.execute("INSERT INTO play VALUES (%s)", (self._next,))
@@ -221,6 +222,7 @@ def project() -> Iterator[Composed]:
     with tempfile.TemporaryDirectory(prefix="walkeeper_play_") as name:
         override = Path(name) / "strict.yaml"
         override.write_text(yaml.safe_dump(strict()))
+        os.environ.update(passwords())
         composed = Composed(override)
         try:
             yield composed

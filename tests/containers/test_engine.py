@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,14 @@ def test_the_base_images_have_the_names_of_docker(engine: Any) -> None:
 def test_the_entrypoint_is_a_script(engine: Any) -> None:
     done = subprocess.run(["bash", "-n"], input=engine.ENTRYPOINT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_mounts_below_a_folder_go_from_the_inner_to_the_outer(engine: Any) -> None:
+    """Podman leaves them behind, and `make clean` would stumble over them."""
+    points = ("/", "/b/e", "/b/e/storage", "/b/e/storage/a\\040b/merged", "/b/engine", "/srv")
+    lines = "".join(f"36 35 98:0 / {at} rw,noatime - ext3 /dev/root rw\n" for at in points)
+    found = engine.mounts_below(Path("/b/e"), lines)
+    assert found == ["/b/e/storage/a b/merged", "/b/e/storage"]
 
 
 def test_without_root_it_is_skipped_with_the_reason(

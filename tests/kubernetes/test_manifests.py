@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import stat
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,11 +21,13 @@ from tests.support.folders import ROOT
 from walkeeper_cli.program import cli
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.identity import Role
+from walkeeper_common.shell import own_credentials
 
 SAFEKEEPER = {
     "app.kubernetes.io/name": "walkeeper",
     "app.kubernetes.io/component": "safekeeper",
 }
+LOOPBACK = ("127.0.0.1", 7676)
 WORKLOADS = list(workloads())
 
 
@@ -44,6 +51,7 @@ def parsed(workload: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[st
     """Return the options that the command of a container takes from its words and variables."""
     for name, value in environment(workload).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(own_credentials, "use_credentials", lambda path: None)  # no file is here
     name, *words = container(workload)["args"]
     command = cli.get_command(click.Context(cli), name)
     assert command is not None, name
@@ -58,7 +66,7 @@ def test_a_container_runs_a_command_with_options_that_it_has(
     ports = {port["name"]: port["containerPort"] for port in container(workload).get("ports", ())}
     for option, port in (("listen", "walkeeper"), ("http", "http")):
         if address := options.get(option):
-            assert address == ("0.0.0.0", ports[port])
+            assert address == (("0.0.0.0", ports[port]) if port in ports else LOOPBACK)
     assert container(workload)["image"] == "walkeeper"
 
 
@@ -79,13 +87,62 @@ def test_a_container_has_no_right_that_it_needs_not(workload: dict[str, Any]) ->
 def test_a_daemon_that_cannot_do_its_work_is_not_restarted_for_that() -> None:
     for workload in (of_kind("StatefulSet")["safekeeper"], of_kind("Deployment")["proposer"]):
         probes = {
-            name: probe["httpGet"]
+            name: asked(probe)
             for name, probe in container(workload).items()
             if name.endswith("Probe")
         }
-        assert probes["readinessProbe"] == {"path": "/ready", "port": "http"}
-        assert probes.pop("readinessProbe") and len(probes) >= 1
-        assert all(probe == {"path": "/health", "port": "http"} for probe in probes.values())
+        assert probes.pop("readinessProbe") == "/ready" and len(probes) >= 1
+        assert set(probes.values()) == {"/health"}
+
+
+def asked(probe: dict[str, Any]) -> str:
+    """Return the path that a probe asks for, from outside or on loopback."""
+    if found := probe.get("httpGet"):
+        assert found["port"] == "http"
+        return str(found["path"])
+    program, _, code = probe["exec"]["command"]
+    (path,) = re.findall(r'urlopen\("http://127\.0\.0\.1:7676(/\w+)", timeout=\d\)$', code)
+    assert program == "python" and ast.parse(code)
+    return str(path)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
+def test_a_container_has_the_tls_file_of_its_own_secret(workload: dict[str, Any]) -> None:
+    pod, main = workload["spec"]["template"]["spec"], container(workload)
+    file = (
+        environment(workload).get("WALKEEPER_TLS") or main["args"][main["args"].index("--tls") + 1]
+    )
+    assert file == "/run/walkeeper/tls.pem"
+    (maker,) = pod["initContainers"]
+    assert maker["securityContext"] == main["securityContext"]
+    of = {volume["name"]: volume for volume in pod["volumes"]}
+    assert "emptyDir" in of["tls"], "the file is never on a disk"
+    mounted = [m["name"] for m in main["volumeMounts"]]
+    secrets = [of[m["name"]]["secret"]["secretName"] for m in maker["volumeMounts"][1:]]
+    assert "tls" in mounted and not {m["name"] for m in maker["volumeMounts"][1:]} & set(mounted)
+    made = {each["spec"]["secretName"] for each in of_kind("Certificate").values()}
+    assert secrets and set(secrets) <= made
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
+def test_the_script_of_a_pod_makes_a_tls_file_and_follows_a_renewal(
+    workload: dict[str, Any], tmp_path: Path
+) -> None:
+    """The loop's pause is taken out, so that it ends after the first turn."""
+    (maker,) = workload["spec"]["template"]["spec"]["initContainers"]
+    shell, flags, script = maker["command"]
+    for number in ("", "1"):
+        (tmp_path / "secret" / number).mkdir(exist_ok=True, parents=True)
+        for name in ("tls.key", "tls.crt", "ca.crt"):
+            (tmp_path / "secret" / number / name).write_text(f"{name}\n")
+    (tmp_path / "run").mkdir()
+    script = script.replace("/etc/walkeeper/tls", f"{tmp_path}/secret")
+    script = script.replace("/run/walkeeper", f"{tmp_path}/run").replace("sleep 60", "false")
+    words = [shell, flags, script]
+    subprocess.run(words, check=True, env={"PATH": os.environ["PATH"], "WALKEEPER_ID": "1"})
+    file = tmp_path / "run" / "tls.pem"
+    assert file.read_text() == "tls.key\ntls.crt\nca.crt\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_the_safekeepers_keep_a_quorum_and_their_disks() -> None:
@@ -150,7 +207,8 @@ def test_a_certificate_states_an_identity() -> None:
         for uri in certificate["spec"].get("uris", ())
     }
     numbers = {f"safekeeper-{n}": n for n in (1, 2, 3)}
-    assert set(found) == {*numbers, "proposer"}
+    assert set(found) == {*numbers, "proposer", "admin"}
+    assert found["admin"].roles == {Role.ADMIN}
     for name, number in numbers.items():
         assert found[name].safekeeper_id == number
     assert found["proposer"].roles == {Role.PROPOSER}

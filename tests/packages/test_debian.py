@@ -184,6 +184,15 @@ def test_text_of_a_man_page_is_no_request_of_groff() -> None:
     assert man.escaped("'quoted' C:\\") == r"\&'quoted' C:\e"
 
 
+def test_a_file_with_another_sum_or_none_is_named() -> None:
+    """`make reproducible` compares the sums of two builds."""
+    deb = program(ROOT / ".ci" / "deb.py")
+    one = "aa  walkeeper.deb\nbb  sbom.json\n"
+    assert deb.differing(one, one) == []
+    assert deb.differing(one, "aa  walkeeper.deb\ncc  sbom.json\n") == ["sbom.json"]
+    assert deb.differing(one, "bb  sbom.json\n") == ["walkeeper.deb"]
+
+
 def test_the_version_of_the_packages_is_that_of_the_project(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -44,7 +44,10 @@ class Installation:
         self.packages = next((directory / "venv" / "lib").glob("python3*")) / "site-packages"
         for name in (*PACKAGES, *more):
             spec = importlib.util.find_spec(name)
-            assert spec is not None and spec.submodule_search_locations, name
+            assert spec is not None and spec.origin is not None, name
+            if not spec.submodule_search_locations:  # one file
+                shutil.copy(spec.origin, self.packages)
+                continue
             source = next(iter(spec.submodule_search_locations))
             shutil.copytree(source, self.packages / name, ignore=LEFT_OUT)
             for metadata in Path(source).parent.glob(f"{name}-*.dist-info"):

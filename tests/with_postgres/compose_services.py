@@ -32,6 +32,8 @@ from tests.support.waiting import wait_until
 
 DOCKER = ROOT / "docker"
 DEFAULTED = re.compile(r"\$\{\w+:-([^}]*)\}")
+DEMANDED = re.compile(r"\$\{(\w+):\?[^}]*\}")
+PASSWORD = "made_for_tests"
 HEALTHY_S = 60.0
 PROGRAM_S = 60.0
 INIT_SCRIPTS = "/docker-entrypoint-initdb.d"
@@ -69,10 +71,15 @@ exec "$@"
 
 
 def compose_document() -> dict[str, Any]:
-    """Return compose.yaml with the defaults of its variables."""
+    """Return compose.yaml with the defaults of its variables, and a password where it has none."""
     text = DEFAULTED.sub(r"\1", (DOCKER / "compose.yaml").read_text())
-    document: dict[str, Any] = yaml.safe_load(text)
+    document: dict[str, Any] = yaml.safe_load(DEMANDED.sub(PASSWORD, text))
     return document
+
+
+def passwords() -> dict[str, str]:
+    """Return the variables that compose.yaml demands."""
+    return dict.fromkeys(DEMANDED.findall((DOCKER / "compose.yaml").read_text()), PASSWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class Service:
 
     name: str
     image: str
+    user: str | None
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -114,6 +122,7 @@ def _service(name: str, described: Mapping[str, Any]) -> Service:
     return Service(
         name=name,
         image=described["image"],
+        user=described.get("user"),
         entrypoint=tuple(described.get("entrypoint", ())),
         command=tuple(described["command"]),
         environment={key: str(value) for key, value in described["environment"].items()},
@@ -134,10 +143,11 @@ class ServiceProcess:
         self._log = directory / f"{service.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         if service.is_walkeeper:
-            self._user, image = WALKEEPER_USER, {"PATH": f"{image_path}:/usr/bin:/bin"}
+            user, image = WALKEEPER_USER, {"PATH": f"{image_path}:/usr/bin:/bin"}
         else:
             # PGDATA too, but where it is depends on the version.
-            self._user, image = "postgres", {"PATH": f"{binary_directory()}:/usr/bin:/bin"}
+            user, image = "postgres", {"PATH": f"{binary_directory()}:/usr/bin:/bin"}
+        self._user = service.user or user
         self._environment = {**image, **service.environment}
 
     def start(self) -> None:
@@ -145,7 +155,7 @@ class ServiceProcess:
         service = self.service
         entrypoint = service.entrypoint
         if service.is_walkeeper:
-            entrypoint = ("walkeeper",)
+            entrypoint = entrypoint or ("walkeeper",)
         elif not entrypoint:
             entrypoint = ("bash", "-euo", "pipefail", "-c", POSTGRES_ENTRYPOINT, "entrypoint")
         contain = ("unshare", "--mount", "--propagation", "private", "--", "bash", "-euc", CONTAIN)

@@ -25,6 +25,7 @@ from tests.with_postgres.compose_services import (
     DOCKER,
     ComposedServices,
     compose_document,
+    passwords,
     read_services,
 )
 
@@ -84,16 +85,29 @@ def test_the_build_context_has_what_is_copied_and_little_else() -> None:
 
 def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() -> None:
     services = read_services()
-    assert set(services) == {"primary", *DAEMONS, "create", "attach", "standby"}
+    assert set(services) == {"certs", "primary", *DAEMONS, "create", "attach", "standby"}
     lasting = [s for s in services.values() if s.healthcheck]
     assert {s.name for s in lasting} == {"primary", *DAEMONS, "standby"}
+    made = {source for source, _ in services.pop("certs").volumes if source[0] != "."}
     volumes = [source for s in services.values() for source, _ in s.volumes if source[0] != "."]
-    assert sorted(set(volumes)) == sorted(compose_document()["volumes"])
+    assert made - set(volumes) == {"ca"}, "no other service has the key of the authority"
+    assert sorted({*volumes, "ca"}) == sorted(compose_document()["volumes"])
     assert sorted(volumes) == sorted([*set(volumes), "archive", "archive"]), "one for all three"
     keepers = [services[name] for name in SAFEKEEPERS]
     assert {s.environment["WALKEEPER_ARCHIVE"] for s in keepers} == {"/srv/archive"}
     for files in (s.volumes for s in services.values()):
         assert all((DOCKER / source).is_file() for source, _ in files if source[0] == ".")
+
+
+def test_no_safekeeper_admits_a_peer_without_a_certificate() -> None:
+    services = read_services()
+    for name in SAFEKEEPERS:
+        assert "--require-tls" in services[name].command
+        assert services[name].environment["WALKEEPER_TLS"] == "/srv/tls/tls.pem"
+        assert (f"tls_{name}", "/srv/tls") in services[name].volumes
+    for service in services.values():
+        assert "--allow-unauthenticated" not in service.command
+    assert len(passwords()) == 2, "no password has a default"
 
 
 def test_no_word_of_a_healthcheck_has_a_blank() -> None:
@@ -128,8 +142,11 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
     wait_until(lambda: sql(composed, "standby", THERE) == "1")
     sender = sql(composed, "standby", "SELECT sender_host FROM pg_stat_wal_receiver")
     assert sender.startswith("safekeeper"), sender
-    again = composed["safekeeper3"].execute("walkeeper", "create", "--if-not-exists", *_where())
-    assert again.returncode == 0 and "exists and is in use" in again.stdout, again
+    composed["certs"].start()
+    composed["certs"].wait_completed()
+    composed["create"].start()
+    composed["create"].wait_completed()
+    assert "exists and is in use" in composed["create"].output()
     assert composed["safekeeper1"].stop() == 0
     assert not composed["safekeeper1"].is_healthy()
     sql(composed, "primary", "INSERT INTO t VALUES (2)")
@@ -151,13 +168,6 @@ def archive(composed: ComposedServices, what: str, *flags: str) -> str:
     done = composed["safekeeper2"].execute("walkeeper", "archive", what, "/srv/archive", *flags)
     assert done.returncode == 0 or what == "ls", done
     return done.stdout
-
-
-def _where() -> list[str]:
-    """Return the flags for the environment of services that connect to the primary."""
-    given = read_services()["create"].environment
-    dsn = f"{given['WALKEEPER_DSN']} password={given['PGPASSWORD']}"
-    return ["--safekeepers", given["WALKEEPER_SAFEKEEPERS"], "--dsn", dsn]
 
 
 def sql(composed: ComposedServices, service: str, statement: str) -> str:
@@ -185,6 +195,8 @@ def test_compose_up_in_a_container_engine(monkeypatch: pytest.MonkeyPatch) -> No
     from testcontainers.compose import DockerCompose
 
     monkeypatch.setenv("POSTGRES_PORT", "0")  # any: the usual one may be taken here
+    for name, value in passwords().items():
+        monkeypatch.setenv(name, value)
     with DockerCompose(str(DOCKER), "compose.yaml", build=True, wait=True) as engine:
 
         def ask(service: str, statement: str) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from walkeeper_admin.check.archive import from_reports, restorable
+from walkeeper_admin.check.certificates import from_certificates
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.check.marker import (
     came_back,
@@ -24,6 +25,7 @@ from walkeeper_admin.check.members import from_status
 from walkeeper_admin.check.primary import from_primary
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.status import gather
+from walkeeper_admin.verdict import name_of
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import WalkeeperError
 
@@ -46,6 +48,8 @@ def run(settings: CheckSettings) -> Iterator[Finding]:
     """Yield the findings."""
     document = asyncio.run(_gathered(settings))
     yield from from_status(document)
+    names = [name_of(line) for line in document["safekeepers"]]
+    yield from asyncio.run(from_certificates(settings.safekeepers, names, settings.timeout_s))
     if settings.dsn is not None:
         leader = document["cluster"]["proposer"]
         name = leader["application_name"] if leader else DEFAULT_NAME

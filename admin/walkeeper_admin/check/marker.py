@@ -28,7 +28,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.shell.own_credentials import own_options
 from walkeeper_proposer.postgres.primary_sql import connected
 
 PREFIX = "walkeeper check"
@@ -198,9 +198,7 @@ def restore_options(
     """Return the options of each way back: from the safekeepers, and from the archive alone."""
     log = ["--cluster", cluster]
     joined = ",".join(map(shown_address, safekeepers))
-    credentials = own_credentials()
-    tls = [] if credentials is None else ["--tls", credentials.path]
-    ways = {"restore": ["--safekeepers", joined, *tls, *log]}
+    ways = {"restore": ["--safekeepers", joined, *own_options(), *log]}
     if archive is not None:
         ways["restore, archive"] = ["--archive", archive, *log]
     return ways

@@ -7,7 +7,7 @@ trees differ in the names around PostgreSQL's 24 digits:
     <segment>                                pg_wal, Barman (compressed ones under the same name)
     <segment>.gz  .lz4  .zst  .bz2  .xz …    pg_receivewal, Barman in the cloud, WAL-G (also .br)
     <segment>.partial[.gz …], .gz.partial    pg_receivewal; the primary at a promotion
-    <segment>.<end LSN>.partial[.zst]        walkeeper: the tail of the log, up to that LSN
+    <segment>.<end LSN>.partial[.zst][.aes]  walkeeper: the tail of the log, up to that LSN
     <segment>-<sha1>[.gz …]                  pgBackRest; <segment>.partial-<sha1>[.gz …]
     <timeline>.history[.gz …]
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_SUFFIX = r"(?:\.(?:gz|lz4|zst|zstd|bz2|xz|lzma|br|snappy|lzo))?"
+_SUFFIX = r"(?:\.(?:gz|lz4|zst|zstd|bz2|xz|lzma|br|snappy|lzo))?(?:\.aes)?"
 _SEGMENT = re.compile(
     r"(?P<name>[0-9A-F]{24})"
     rf"(?:{_SUFFIX}|(?P<plain>{_SUFFIX}\.partial{_SUFFIX})"

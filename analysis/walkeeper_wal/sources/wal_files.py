@@ -3,7 +3,8 @@
     LocalFiles, ObjectFiles      list_files(), read(path), read_front(path, size); see opening.py
 
 The first bytes of a file show its compression, because Barman keeps PostgreSQL's names: gzip, zstd,
-lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. An encrypted file is a clear error.
+lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. A file that walkeeper has encrypted
+is opened with --archive-keys. A file that another tool has encrypted is a clear error.
 Every read blocks. A read returns the part that a truncated file has, and the walk names the gap.
 """
 
@@ -19,12 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
+from walkeeper_archive.layout import SEALED_SUFFIX, ZSTD_SUFFIX
+from walkeeper_archive.own_keys import own_keys
+from walkeeper_archive.sealing import is_sealed, unseal
+from walkeeper_common.errors import WalkeeperError
 from walkeeper_wal.errors import Gone, HistoryError
 from walkeeper_wal.records.segment import Bytes
 
 WAL_BYTES_MAX = 1 << 30  # no segment is longer, so that unpacking stops there
 CHUNK_BYTES = 1 << 20
 MAGIC_BYTES = 8
+_SEALED = "sealed"
 _CODECS = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -222,6 +228,8 @@ class ObjectFiles:
 
 
 def _codec_of(mark: bytes, path: str) -> str | None:
+    if is_sealed(mark):
+        return _SEALED
     for magic, codec in _CODECS:
         if mark.startswith(magic):
             return codec
@@ -251,6 +259,9 @@ def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
     if codec is None:
         _refuse_encrypted(mark, shown)
         return data[:size]
+    if codec is _SEALED:
+        name = shown.removesuffix(SEALED_SUFFIX)
+        return unpack(np.frombuffer(_opened(data, name, shown), np.uint8), name, size)
     if codec in ("xz", "lzma"):
         return _unpack_xz(data, shown, size)
     pieces: list[bytes] = []
@@ -264,6 +275,15 @@ def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
         if not pieces:
             raise HistoryError(f"{shown}: not {codec} after all: {error}") from error
     return np.frombuffer(b"".join(pieces), np.uint8)
+
+
+def _opened(data: Bytes, name: str, shown: str) -> memoryview:
+    """Return an encrypted object's packed bytes."""
+    file = name.rpartition("/")[2].removesuffix(ZSTD_SUFFIX)
+    try:
+        return unseal(data.data, own_keys(), file, shown)
+    except WalkeeperError as error:
+        raise HistoryError(str(error)) from error
 
 
 def _unpack_xz(data: Bytes, shown: str, size: int) -> Bytes:

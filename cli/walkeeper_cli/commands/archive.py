@@ -11,6 +11,7 @@ import click
 
 from walkeeper_cli.options import (
     HostPorts,
+    archive_keys_option,
     config_option,
     json_option,
     option,
@@ -26,6 +27,7 @@ def _which(function: Function) -> Function:
     for add in (
         option("--system-id", type=click.IntRange(1), metavar="N", help="If there are several."),
         option("--cluster", metavar="NAME", help="The log.  [default: every log in the archive]"),
+        archive_keys_option,
         click.argument("url", metavar="URL"),
     ):
         function = add(function)

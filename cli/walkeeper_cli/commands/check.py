@@ -11,6 +11,7 @@ from walkeeper_cli.options import (
     Duration,
     SlotName,
     Timeout,
+    archive_keys_option,
     cluster_option,
     config_option,
     option,
@@ -28,6 +29,7 @@ from walkeeper_common.addresses import Address
 @option("--dsn", type=Dsn(), metavar="DSN", help="The primary; a marker is committed there.")
 @option("--slot", type=SlotName(), metavar="NAME", help="The proposer's slot at the primary.")
 @option("--archive", metavar="URL", help="The safekeepers' archive; a marker comes back from it.")
+@archive_keys_option
 @option(
     "--standby",
     "standbys",
@@ -70,6 +72,7 @@ def command(
     """Print OK, WARNING or FAILED for each part of an installation, with the reason and a remedy.
 
     Members, disks, clocks, versions, slots and readers are checked by what the safekeepers report.
+    With --tls the ends of the certificates are checked: this file's, its CA's, each safekeeper's.
     With --dsn the primary's settings are checked, and a marker is committed. It is followed to a
     quorum's disks, to the archive, and back through `walkeeper restore`.
 

@@ -9,6 +9,7 @@ import click
 from walkeeper_cli.options import (
     Duration,
     HostPorts,
+    archive_keys_option,
     cluster_option,
     config_option,
     option,
@@ -40,6 +41,7 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
 )
 @tls_option
 @option("--archive", metavar="URL", help="An archive with WAL that the safekeepers do not have.")
+@archive_keys_option
 @cluster_option
 @option(
     "--wait",

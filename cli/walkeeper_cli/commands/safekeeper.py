@@ -16,6 +16,7 @@ from walkeeper_cli.options import (
     log_json_option,
     log_level_option,
     option,
+    use_archive_keys,
     use_tls,
 )
 from walkeeper_common.addresses import Address
@@ -107,6 +108,14 @@ from walkeeper_common.addresses import Address
     default="none",
     show_default=True,
     help="The compression of archived segments.",
+)
+@option(
+    "--archive-keys",
+    metavar="FILE",
+    expose_value=False,
+    callback=use_archive_keys,
+    help="Encrypt archived files with the first key of this file; its other keys still open older "
+    "ones. A line has an id and 64 hexadecimal digits. env:NAME takes the lines of a variable.",
 )
 @option(
     "--archive-tail-interval",

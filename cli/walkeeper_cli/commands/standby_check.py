@@ -12,6 +12,7 @@ import click
 
 from walkeeper_cli.options import (
     Duration,
+    archive_keys_option,
     cluster_option,
     config_option,
     option,
@@ -39,6 +40,7 @@ PAUSE_S = 0.5
 @safekeepers_option
 @tls_option
 @option("--archive", metavar="URL", help="Read here what the safekeepers do not keep any more.")
+@archive_keys_option
 @cluster_option
 @option(
     "--wait",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from walkeeper_cli.options import ParamType, option, tls_option
+from walkeeper_cli.options import ParamType, archive_keys_option, option, tls_option
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.time_text import parse_time
 
@@ -111,6 +111,7 @@ _OPTIONS = (
         "walkeeper://HOST:PORT,HOST:PORT/CLUSTER.",
     ),
     tls_option,
+    archive_keys_option,
     option("--start-lsn", type=LsnText(), metavar="LSN", help="Read records from here on."),
     option("--end-lsn", type=LsnText(), metavar="LSN", help="Read records up to here."),
     option(

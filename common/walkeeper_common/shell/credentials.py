@@ -52,6 +52,15 @@ class _Loaded:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class TrustedAuthority:
+    """A CA of the file; `is_own` if it has signed the file's own certificate."""
+
+    name: str
+    end_s: float
+    is_own: bool
+
+
 class Credentials:
     """One TLS file; raises Refused at once if it cannot be used."""
 
@@ -90,6 +99,18 @@ class Credentials:
     def end_s(self) -> float:
         """The end of the validity of the certificate in use, in Unix time."""
         return self.file.loaded.end_s
+
+    def authorities(self) -> list[TrustedAuthority]:
+        """Return the CAs that the file trusts."""
+        leaf, *others = _certificates(self.path)
+        return [
+            TrustedAuthority(
+                each.subject.rfc4514_string(),
+                each.not_valid_after_utc.timestamp(),
+                _has_signed(each, leaf),
+            )
+            for each in others
+        ]
 
     def warn_of_end(self) -> None:
         """Warn if the certificate in use ends soon."""
@@ -138,11 +159,15 @@ def _warn_of_end(path: str, end_s: float) -> None:
 
 
 def _leaf(path: str) -> Certificate:
-    """Return the first certificate of a file that OpenSSL has accepted."""
+    return _certificates(path)[0]
+
+
+def _certificates(path: str) -> list[Certificate]:
+    """Return the certificates of a file that OpenSSL has accepted, the own one first."""
     from cryptography.x509 import load_pem_x509_certificates  # 50 ms, for TLS alone
 
     with open(path, "rb") as file:
-        return load_pem_x509_certificates(file.read())[0]
+        return load_pem_x509_certificates(file.read())
 
 
 def _end_point(leaf: Certificate) -> bytes | None:
@@ -153,3 +178,13 @@ def _end_point(leaf: Certificate) -> bytes | None:
     if signed_with is None:
         return None
     return leaf.fingerprint(SHA256() if isinstance(signed_with, MD5 | SHA1) else signed_with)
+
+
+def _has_signed(authority: Certificate, leaf: Certificate) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -33,6 +33,12 @@ def own_credentials() -> Credentials | None:
     return _process[0] if _process else None
 
 
+def own_options() -> list[str]:
+    """Return the options that give this process's file to another command of walkeeper."""
+    credentials = own_credentials()
+    return [] if credentials is None else ["--tls", credentials.path]
+
+
 def own_libpq_parameters() -> dict[str, str]:
     """Return libpq's parameters for a safekeeper, or an empty dictionary if there is no file.
 

@@ -9,7 +9,9 @@ TLS = "tests/common/test_tls_layer.py::test_"
 SCRAM = "tests/common/test_scram.py::test_"
 PASSWORD = "tests/safekeeper/test_password_login.py::test_"
 HTTP = "tests/common/test_http_access.py::test_"
+SEALING = "tests/common/test_sealing.py::test_"
 NO_TLS = "the simulated network has no TLS"
+NO_KEYS = "the simulated archive is not encrypted"
 
 ACCESS = (
     Mutant(
@@ -233,5 +235,24 @@ ACCESS = (
         (Edit("_Arrival.end", "self._raw.abort()", "pass"),),
         turns_red=HTTP + "silent_handshakes_end_and_shut_nobody_out",
         why_named=NO_TLS,
+    ),
+    Mutant(
+        "sealed-objects-pass-by-any-name",
+        "sealing",
+        "an encrypted object opens under the name of its own file alone",
+        (
+            Edit("sealing.seal", "head + name.encode()", "head"),
+            Edit("sealing.unseal", "head + name.encode()", "head"),
+        ),
+        turns_red=SEALING + "an_object_opens_under_its_own_name_alone",
+        why_named=NO_KEYS,
+    ),
+    Mutant(
+        "one-nonce-for-all",
+        "sealing",
+        "each object is encrypted with a nonce of its own",
+        (Edit("sealing.seal", "os.urandom(NONCE_BYTES)", "bytes(NONCE_BYTES)"),),
+        turns_red=SEALING + "no_nonce_is_used_twice",
+        why_named=NO_KEYS,
     ),
 )
