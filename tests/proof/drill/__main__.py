@@ -1,0 +1,96 @@
+"""Runs the drill: each incident on real processes, and the answer of every view.
+
+    python -m tests.proof.drill                    all incidents, as root; ten minutes
+    python -m tests.proof.drill --only full_disk   incidents whose name matches
+    python -m tests.proof.drill --write            write docs/drill.md too
+    python -m tests.proof.drill --list
+
+The alerts need Debian's package `prometheus`. Without it they are not asked.
+
+Exit codes: 0 each view reported and each remedy helped, 1 a fault of ours, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+
+from tests.proof.drill.catalogue import INCIDENTS
+from tests.proof.drill.prometheus import found_prometheus
+from tests.proof.drill.report import page
+from tests.proof.drill.runner import Result, drill
+from tests.support.folders import ROOT
+
+PAGE = ROOT / "docs/drill.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen incidents; return the exit code."""
+    asked = _arguments(arguments)
+    chosen = [each for each in INCIDENTS if re.search(asked.only or "", each.name)]
+    if asked.list or not chosen:
+        for each in INCIDENTS:
+            _say(f"{each.name:<28} {each.about}")
+        return 0 if asked.list else 2
+    if os.geteuid():
+        _say("the drill mounts small disks, so it needs root")
+        return 2
+    if found_prometheus() is None:
+        _say("no prometheus: the alerts are not asked (apt-get install prometheus)")
+    results, broken = [], []
+    for each in chosen:
+        started_s = time.monotonic()
+        try:
+            result = drill(each)
+        except Exception:
+            broken.append(each.name)
+            _say(f"{each.name}: the drill broke\n{traceback.format_exc()}")
+            continue
+        results.append(result)
+        _say(shown(result, time.monotonic() - started_s))
+    faulty = [result.incident.name for result in results if result.faults]
+    if asked.write and not broken:
+        PAGE.write_text(page(results))
+    _say(f"{len(results)} incidents; faults in {', '.join(faulty) or 'none'}")
+    for name in (*faulty, *broken):
+        _say(f"repeat it: python -m tests.proof.drill --only {name}")
+    return 1 if faulty or broken else 0
+
+
+def shown(result: Result, took_s: float) -> str:
+    """Return the result as lines."""
+    lines = [f"{result.incident.name}: {took_s:.0f} s in all"]
+    for each in result.sights:
+        when = "SILENT" if each.after_s is None else f"{each.after_s:.1f} s"
+        lines.append(f"  {each.view:<8} {when:>8}  {each.text or each.wanted}")
+        if each.remedy:
+            lines.append(f"  {'':<18} do: {each.remedy}")
+    well = result.well_after_s
+    lines.append(f"  well again after {'never' if well is None else f'{well:.1f} s'}")
+    return "\n".join([*lines, *(f"  FAULT: {fault}" for fault in result.faults)])
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.proof.drill",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="REGEX", help="incidents whose name matches")
+    parser.add_argument("--write", action="store_true", help="write docs/drill.md")
+    parser.add_argument("--list", action="store_true", help="name the incidents")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
