@@ -93,6 +93,11 @@ LOST_REMEDY = (
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
 )
 
+SEALED_REMEDY = (
+    "`walkeeper settle --seal` has sealed the log: promote the standby and start `walkeeper "
+    "proposer` for it; if there is none, start `walkeeper proposer --resume` for the old primary"
+)
+
 
 def judge(document: dict[str, Any]) -> Verdict:
     """Return the verdict on this document; its own `verdict` and `reasons` are not read."""
@@ -180,7 +185,8 @@ def _blocking(
         change = _under_way(cluster, lines)
         text = "no proposer leads: commits of an attached primary hang"
         text += f"; {change}" if change else ""
-        return Reason("no_proposer", State.CRITICAL, text, "start `walkeeper proposer`")
+        remedy = SEALED_REMEDY if cluster.get("sealed") else "start `walkeeper proposer`"
+        return Reason("no_proposer", State.CRITICAL, text, remedy)
     if not cluster["heard_by_quorum"]:
         unheard = [f"{name} (does not hear the proposer)" for name in _deaf(cluster)]
         return _no_quorum(cluster, lines, [*names, *unheard])

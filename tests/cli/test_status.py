@@ -313,3 +313,14 @@ def test_the_names_of_peers_do_not_control_a_terminal() -> None:
     shown["cluster"]["proposer"] = {"application_name": hostile, "address": "\x9b2J"}
     text = table(shown)
     assert not set(text) & set("\x1b\x07\x9b") and "\nok" not in text and r"\x1b[2J \nok" in text
+
+
+def test_a_sealed_log_without_a_proposer_names_the_failover_and_the_way_back() -> None:
+    """A proposer of the old primary would be refused: the plain remedy does not help."""
+    found = document(line(1), line(2), line(3))
+    found["cluster"] |= {"quorum": True, "sealed": True}
+    (reason,) = judging.judge(found).reasons
+    assert reason.code == "no_proposer" and "--resume" in reason.remedy, reason
+    found["cluster"]["sealed"] = False
+    (reason,) = judging.judge(found).reasons
+    assert reason.remedy == "start `walkeeper proposer`"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.geteuid():
         _say("the drill mounts small disks, so it needs root")
         return 2
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # the stage is taken down
     if found_prometheus() is None:
         _say("no prometheus: the alerts are not asked (apt-get install prometheus)")
     results, broken = [], []

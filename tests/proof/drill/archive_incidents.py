@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.drill.incident import Expected, Incident
+from tests.support.cluster import walkeeper
 from tests.support.waiting import wait_until
 
 VICTIM = 3
@@ -85,8 +86,9 @@ class ArchiveDamaged(Incident):
         return segments(self.stage.archive_disk.mount_point)
 
     def mend(self) -> None:
-        words = ("repair", "--archive", self.stage.archive_url)
-        self.stage.run("archive", *words)
+        words = ("repair", self.stage.archive_url, "--safekeepers", self.stage.addresses)
+        done = walkeeper("archive", *words)
+        assert done.returncode == 0, f"{done}"
 
     def check_arguments(self) -> dict[str, object]:
         return {"archive": self.stage.archive_url}
@@ -107,7 +109,7 @@ class DamagedSegment(Incident):
         self.stage.wait_all_equal()
         keeper = self.stage.safekeepers[VICTIM - 1]
         keeper.terminate()
-        self._victim = segments(self.stage.wal_dir(VICTIM))[1]
+        self._victim = segments(self.stage.wal_dir(VICTIM))[-4]
         self._sound = self._victim.read_bytes()
         flip_byte(self._victim)
         self.stage.begin()

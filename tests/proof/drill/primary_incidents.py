@@ -69,7 +69,7 @@ class NamesChanged(Incident):
     about = "ALTER SYSTEM clears synchronous_standby_names by hand."
     expected = Expected(
         status="unprotected", exit_code=1, check="attached: .*does not require",
-        log="proposer: .*(?:WARNING|ERROR).*(?:quorum|wait)", alert="WalkeeperUnprotected",
+        log="proposer: .*WARNING.*without the quorum", alert="WalkeeperUnprotected",
         metrics=r"walkeeper_proposer_synchronous\{.*\} 0", page='"sync_state": ?"async"',
         remedy="walkeeper attach",
     )  # fmt: skip

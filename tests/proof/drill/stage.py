@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 from walkeeper_lab.local.ports import free_port
 
 NUMBERS = (1, 2, 3)
-KEPT = "2MB"
+KEPT = "8MB"
 SCRUB = "20MB"
 ASK_S = 5.0
 FILL = "SELECT pg_logical_emit_message(true, 'fill', repeat(md5(random()::text), 16384))"
