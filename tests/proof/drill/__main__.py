@@ -2,10 +2,11 @@
 
     python -m tests.proof.drill                    all incidents, as root; ten minutes
     python -m tests.proof.drill --only full_disk   incidents whose name matches
-    python -m tests.proof.drill --write            write docs/drill.md too
+    python -m tests.proof.drill --write            write docs/drill.md too, from the last results
     python -m tests.proof.drill --list
 
-The alerts need Debian's package `prometheus`. Without it they are not asked.
+The last result of each incident is in build/drill. The alerts need Debian's package `prometheus`.
+Without it they are not asked.
 
 Exit codes: 0 each view reported and each remedy helped, 1 a fault of ours, 2 usage.
 """
@@ -13,6 +14,7 @@ Exit codes: 0 each view reported and each remedy helped, 1 a fault of ours, 2 us
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -20,14 +22,17 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from tests.proof.drill.catalogue import INCIDENTS
 from tests.proof.drill.prometheus import found_prometheus
 from tests.proof.drill.report import page
 from tests.proof.drill.runner import Result, drill
+from tests.proof.drill.views import Sight
 from tests.support.folders import ROOT
 
 PAGE = ROOT / "docs/drill.md"
+RESULTS = ROOT / "build/drill"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,14 +59,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{each.name}: the drill broke\n{traceback.format_exc()}")
             continue
         results.append(result)
+        store(result)
         _say(shown(result, time.monotonic() - started_s))
     faulty = [result.incident.name for result in results if result.faults]
     if asked.write and not broken:
-        PAGE.write_text(page(results))
+        PAGE.write_text(page(stored()))
     _say(f"{len(results)} incidents; faults in {', '.join(faulty) or 'none'}")
     for name in (*faulty, *broken):
         _say(f"repeat it: python -m tests.proof.drill --only {name}")
     return 1 if faulty or broken else 0
+
+
+def store(result: Result) -> None:
+    """Keep the result for the page."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    facts = {**asdict(result), "incident": result.incident.name}
+    (RESULTS / f"{result.incident.name}.json").write_text(json.dumps(facts))
+
+
+def stored() -> list[Result]:
+    """Return the last result of each incident that has one, in the order of the catalogue."""
+    found = []
+    for each in INCIDENTS:
+        path = RESULTS / f"{each.name}.json"
+        if path.exists():
+            facts = json.loads(path.read_text())
+            sights = tuple(Sight(**sight) for sight in facts["sights"])
+            found.append(Result(each, sights, facts["well_after_s"], tuple(facts["faults"])))
+    return found
 
 
 def shown(result: Result, took_s: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.drill.incident import Expected, Incident
-from tests.support.cluster import walkeeper
 from tests.support.waiting import wait_until
 
 VICTIM = 3
@@ -75,7 +74,8 @@ class ArchiveDamaged(Incident):
     def cause(self) -> None:
         self.stage.fill(8)
         wait_until(lambda: len(self.objects()) >= 4)
-        victim = self.objects()[1].name.split(".")[0]
+        names = sorted({each.name.split(".")[0] for each in self.objects()})
+        victim = names[len(names) // 2]
         self.stage.begin()
         for each in self.objects():
             if each.name.startswith(victim):
@@ -86,9 +86,7 @@ class ArchiveDamaged(Incident):
         return segments(self.stage.archive_disk.mount_point)
 
     def mend(self) -> None:
-        words = ("repair", self.stage.archive_url, "--safekeepers", self.stage.addresses)
-        done = walkeeper("archive", *words)
-        assert done.returncode == 0, f"{done}"
+        self.stage.run("archive", "repair", self.stage.archive_url)
 
     def check_arguments(self) -> dict[str, object]:
         return {"archive": self.stage.archive_url}
@@ -106,10 +104,13 @@ class DamagedSegment(Incident):
 
     def cause(self) -> None:
         self.stage.fill(8)
+        name = self.stage.primary.sql("SELECT pg_walfile_name(pg_current_wal_lsn())")
+        self.stage.fill(4)
         self.stage.wait_all_equal()
+        folder = segments(self.stage.wal_dir(VICTIM))
         keeper = self.stage.safekeepers[VICTIM - 1]
         keeper.terminate()
-        self._victim = segments(self.stage.wal_dir(VICTIM))[-4]
+        self._victim = next(each for each in folder if each.name == name)
         self._sound = self._victim.read_bytes()
         flip_byte(self._victim)
         self.stage.begin()

@@ -24,8 +24,8 @@ class Expected:
     """The answer of each view. None means that this view has nothing to say of the incident.
 
     `status` is a reason's code, `exit_code` that of --check, and `alert` a name, pending or firing.
-    The others are patterns: `check` of a line that is not OK, `log` of the logs of all daemons,
-    and `page` for the /status that a page shows. `remedy` is for the words that any view prints."""
+    The others are patterns. `check` is for a line that is not OK, and `log` for any daemon's log.
+    `page` is for the /status that a page shows. Any view has to print the words of `remedy`."""
 
     status: str | None = None
     exit_code: int = 0

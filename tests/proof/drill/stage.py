@@ -30,6 +30,7 @@ NUMBERS = (1, 2, 3)
 KEPT = "8MB"
 SCRUB = "20MB"
 ASK_S = 5.0
+SETTINGS = {"wal_log_hints": "on"}  # as pg_rewind needs it
 FILL = "SELECT pg_logical_emit_message(true, 'fill', repeat(md5(random()::text), 16384))"
 
 
@@ -57,7 +58,7 @@ class Stage(Cluster):
         """Make all parts from nothing; kill and unmount them at the end."""
         with (
             contextlib.ExitStack() as stack,
-            PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
+            PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as primary,
         ):
             stage = cls(primary, directory)
             stack.callback(stage.close)
@@ -165,9 +166,9 @@ class Stage(Cluster):
         """Return each daemon's answer to GET `path`, behind its name and its HTTP status."""
         return "\n".join(f"{name}: {_got(port, path)}" for name, port in self.http.items())
 
-    def run(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a remedy's command, which must succeed."""
-        done = self.try_command(name, *options)
+        done = walkeeper(*words, "--safekeepers", self.addresses, "--cluster", self.name)
         assert done.returncode == 0, f"{done}"
         return done
 
