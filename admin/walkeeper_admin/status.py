@@ -44,6 +44,7 @@ COLUMNS = (
     "clock_skew_s",
     "damage",
     "scrubs",
+    "repairs",
 )
 
 

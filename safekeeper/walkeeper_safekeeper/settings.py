@@ -34,3 +34,4 @@ class SafekeeperSettings:
     log_level: str = "INFO"
     log_json: bool = False
     scrub_bytes_s: int = 1 << 20  # 0: no scrub
+    repair_from: tuple[Address, ...] = ()  # other members, for a segment that the scrub condemns

@@ -309,7 +309,7 @@ def test_metrics_show_a_commit_that_has_returned() -> None:
     driver = SimpleNamespace(acceptor=acceptor, queued_bytes=0, groups_written=0, settle=settle)
     log = SimpleNamespace(
         cluster="main", driver=driver, readers=[], offload=None, times=DiskTimes(),
-        slots=SimpleNamespace(slots=[]), scrub=SimpleNamespace(passes=0, flaw=None),
+        slots=SimpleNamespace(slots=[]), scrub=SimpleNamespace(passes=0, repairs=0, flaw=None),
     )  # fmt: skip
     catalog = SimpleNamespace(logs=lambda: [log], broken=dict, space=DiskSpace("/"))
     samples = endpoints(cast(LogCatalog, catalog), 3, Audit()).samples()

@@ -10,7 +10,7 @@ from tests.safekeeper.test_wal_store import filled, made_wal, plain_wal
 from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.scrub import Step, step
+from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
