@@ -82,6 +82,10 @@ TROUBLES = {
     ),
     "replaced": ("it was replaced", "stop it and remove its directory"),
     "refused": ("it refuses", "see its error"),
+    "wrong_log": (
+        "it serves another log of this name",
+        "start the right safekeeper at this address, or mend --safekeepers",
+    ),
     "damaged": (
         "WAL on its disk is damaged",
         "run `walkeeper replace` for it; the others and the archive have that WAL",
@@ -157,7 +161,7 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             continue
         words, remedy = TROUBLES[code]
         text = f"{name_of(line)} ({words})"
-        if code in ("failed", "refusing", "refused"):
+        if code in ("failed", "refusing", "refused", "wrong_log"):
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"

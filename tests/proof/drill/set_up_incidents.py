@@ -65,9 +65,10 @@ class WrongMember(Incident):
     name = "wrong_member"
     about = "At the address of a safekeeper answers one of another cluster."
     expected = Expected(
-        status="replaced", exit_code=1, check="members: .*", log="proposer: .*127.0.0.1",
+        status="wrong_log", exit_code=1, check="members: .*another log",
+        log="proposer: .*127.0.0.1",
         metrics=r"walkeeper_member_attached\{.*\} 0", page='"attached": ?false',
-        alert="WalkeeperMemberAway",
+        alert="WalkeeperMemberAway", remedy="start the right safekeeper",
     )  # fmt: skip
     remedied = "start the right one at that address."
 
