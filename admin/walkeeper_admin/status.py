@@ -125,7 +125,7 @@ def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _of_this_log(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the answer; of a safekeeper with another log of this name, only who it is and why."""
+    """Return the answer, or its identity and an error if it is of another log of this name."""
     if facts is None or "cluster" not in answer:
         return answer
     log_uuid, system_id = (answer["cluster"].get(name) for name in ("log_uuid", "system_id"))

@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(shown(result, time.monotonic() - started_s))
     faulty = [result.incident.name for result in results if result.faults]
     if asked.write and not broken:
-        PAGE.write_text(page(stored()))
+        found = stored()
+        known = {result.incident for result in found}
+        PAGE.write_text(page(found, [each.name for each in INCIDENTS if each not in known]))
     _say(f"{len(results)} incidents; faults in {', '.join(faulty) or 'none'}")
     for name in (*faulty, *broken):
         _say(f"repeat it: python -m tests.proof.drill --only {name}")

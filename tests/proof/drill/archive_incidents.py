@@ -65,7 +65,7 @@ def segments(folder: Path) -> list[Path]:
 
 class ArchiveDamaged(Incident):
     name = "archive_lost_object"
-    about = "Somebody deletes a segment from the archive."
+    about = "An operator deletes a segment from the archive."
     expected = Expected(
         check="restorability: .*", remedy="walkeeper archive repair",
     )  # fmt: skip
@@ -100,7 +100,7 @@ class DamagedSegment(Incident):
         metrics=r'walkeeper_safekeeper_scrubs_total\{.*safekeeper="3".*\} [1-9]',
         remedy="the archive repairs it",
     )  # fmt: skip
-    remedied = "none: the safekeeper repairs the segment by itself."
+    remedied = "none, since the safekeeper repairs the segment by itself."
 
     def cause(self) -> None:
         self.stage.fill(8)

@@ -20,7 +20,7 @@ class FullDisk(Incident):
         metrics=r'walkeeper_safekeeper_refusing_wal\{.*safekeeper="3".*\} 1',
         page='"trouble": ?"refusing"', remedy="free space on its disk",
     )  # fmt: skip
-    remedied = "free the space; it goes on by itself."
+    remedied = "free the space."
 
     def cause(self) -> None:
         self.stage.disks[VICTIM - 1].fill()
@@ -101,7 +101,7 @@ class TwoMembersDown(Incident):
         metrics=r"walkeeper_proposer_quorum\{.*\} 0", page='"attached": ?false',
         remedy="bring back one of these safekeepers",
     )  # fmt: skip
-    remedied = "start one of them; the other one later."
+    remedied = "start one of them, and the other one later."
 
     def cause(self) -> None:
         for number in (2, VICTIM):
@@ -120,7 +120,7 @@ class SlowMember(Incident):
         metrics=r'walkeeper_safekeeper_fsync_seconds_sum\{.*safekeeper="3".*\} [1-9]',
         page='"fsync_s": ?0.[1-9]', remedy="slow_disk",
     )  # fmt: skip
-    remedied = "another disk, here: the delay ends."
+    remedied = "another disk."
 
     def cause(self) -> None:
         self.stage.steered[VICTIM - 1].slow(SLOW_MS)

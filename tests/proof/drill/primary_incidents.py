@@ -32,7 +32,7 @@ class PrimaryKilled(Incident):
     commits = Commits.FAIL
     expected = Expected(
         status="primary_down", exit_code=2, check="FAILED members: .*no connection to the primary",
-        log="proposer: .*(?:WARNING|ERROR).*primary", alert="WalkeeperNotStreaming",
+        log="proposer: .*lost the primary", alert="WalkeeperNotStreaming",
         metrics=r"walkeeper_proposer_streaming\{.*\} 0", page='"streaming": ?false',
         remedy="start the primary",
     )  # fmt: skip
@@ -47,7 +47,7 @@ class PrimaryKilled(Incident):
 
 class PrimaryHung(Incident):
     name = "primary_hung"
-    about = "All processes of the primary stop with SIGSTOP; its connections stay."
+    about = "All processes of the primary stop with SIGSTOP, and its connections stay."
     commits = Commits.FAIL
     expected = Expected(
         status="primary_down", exit_code=2, check="FAILED members: .*primary",

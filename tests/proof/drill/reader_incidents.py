@@ -56,7 +56,7 @@ class StandbyLags(Incident):
         metrics=r"walkeeper_standby_flush_lag_bytes\{.*\} [1-9.]+e\+06",
         page='"application_name": ?"walreceiver"',
     )  # fmt: skip
-    remedied = "look at the standby, here: its receiver goes on."
+    remedied = "let the receiver go on."
 
     def cause(self) -> None:
         self._receiver = int(self.stage.standby.sql(RECEIVER))
@@ -70,7 +70,7 @@ class StandbyLags(Incident):
 
 class WrongTimeline(Incident):
     name = "wrong_timeline"
-    about = "Somebody promotes the standby, and then makes it a standby again."
+    about = "An operator promotes the standby, and then makes it a standby again."
     expected = Expected(
         check="FAILED ancestry", remedy="rebuild it, or pg_rewind",
     )  # fmt: skip

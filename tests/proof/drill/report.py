@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tests.proof.drill.runner import Result
@@ -21,16 +22,19 @@ after its own time in [alerts.yml](monitoring/alerts.yml). Prometheus itself eva
 and scrapes each second. A view without a cell has nothing to tell, by design.
 
 """
+DIRECTORY = re.compile(r"/\S*?walkeeper_drill_\w+")
 VIEWS = ("status", "--check", "check", "log", "metrics", "page", "alert")
 
 
-def page(results: Sequence[Result]) -> str:
-    """Return the page."""
+def page(results: Sequence[Result], missing: Sequence[str] = ()) -> str:
+    """Return the page. `missing` are the incidents without a result."""
     lines = ["| incident | commits | " + " | ".join(f"`{view}`" for view in VIEWS)]
     lines[0] += " | well again |"
     lines.append("|---|---|" + "---|" * (len(VIEWS) + 1))
     lines += [_row(result) for result in results]
-    lines += ["", "## What was said", ""]
+    if missing:
+        lines += ["", f"No result yet: {', '.join(missing)}."]
+    lines += ["", "## Answers", ""]
     for result in results:
         lines += _section(result)
     return HEAD + "\n".join(lines).rstrip() + "\n"
@@ -54,7 +58,7 @@ def _cell(sight: Sight | None) -> str:
 def _section(result: Result) -> list[str]:
     incident = result.incident
     lines = [f"### {incident.name}", "", f"{incident.about} Remedy: {incident.remedied}", ""]
-    lines += ["| view | said |", "|---|---|"]
+    lines += ["| view | answer |", "|---|---|"]
     for sight in result.sights:
         lines.append(f"| `{sight.view}` `{_escaped(sight.wanted)}` | {_escaped(sight.text)} |")
     lines += [f"* **Fault:** {_escaped(fault)}" for fault in result.faults]
@@ -66,4 +70,5 @@ def _anchor(name: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    known = DIRECTORY.sub("…", " ".join(text.split()))
+    return known.replace("|", "\\|").replace("<", "&lt;")

@@ -29,9 +29,9 @@ COMPILE_S = 60
 
 class TwoProposers(Incident):
     name = "two_proposers"
-    about = "Somebody starts a second proposer for the same log."
+    about = "An operator starts a second proposer for the same log."
     expected = Expected(log="second: .*another proposer", remedy="--take-over")
-    remedied = "none: the second one has ended by itself."
+    remedied = "none, since the second one has ended by itself."
 
     def cause(self) -> None:
         self._second = self.stage.new_proposer("second")
@@ -171,7 +171,7 @@ class CertificateEnds(Incident):
         metrics=r"walkeeper_certificate_end_seconds ", alert="WalkeeperCertificateEnds",
         log="safekeeper3: .*WARNING.*certificate", remedy="certs renew",
     )  # fmt: skip
-    remedied = "`walkeeper certs renew`; the safekeeper loads the file by itself."
+    remedied = "`walkeeper certs renew`."
 
     def cause(self) -> None:
         stage = self.stage
