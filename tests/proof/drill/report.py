@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.proof.drill.runner import Result
 from tests.proof.drill.views import Sight
+from walkeeper_common.shell.version import program_version
 
 HEAD = """\
 # The drill
@@ -70,5 +71,5 @@ def _anchor(name: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    known = DIRECTORY.sub("…", " ".join(text.split()))
+    known = DIRECTORY.sub("…", " ".join(text.split())).replace(program_version(), "NEW")
     return known.replace("|", "\\|").replace("<", "&lt;")
