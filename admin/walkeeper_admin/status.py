@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from time import time
 from typing import Any
@@ -44,6 +45,7 @@ COLUMNS = (
     "clock_skew_s",
     "damage",
     "scrubs",
+    "repairs",
 )
 
 
@@ -55,6 +57,7 @@ async def gather(
     With a DSN, this asks the primary itself. Else the document has the proposer's last report."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     facts = _newest_facts(answers)
+    answers = [_of_this_log(answer, facts) for answer in answers]
     lines = [_line(answer, facts) for answer in answers]
     document: dict[str, Any] = {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
     if dsn is not None:
@@ -114,9 +117,23 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
 
 
 def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the newest configuration that a safekeeper reports, or None."""
+    """Return the newest configuration of the log that most answers are of, or None."""
     told = [answer["cluster"] for answer in answers if "cluster" in answer]
-    return max(told, key=lambda facts: facts["generation"]) if told else None
+    logs = Counter(facts.get("log_uuid") for facts in told)
+    rank = {log_uuid: (count, log_uuid or "") for log_uuid, count in logs.items()}
+    return max(told, key=lambda f: (rank[f.get("log_uuid")], f["generation"])) if told else None
+
+
+def _of_this_log(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the answer, or its identity and an error if it is of another log of this name."""
+    if facts is None or "cluster" not in answer:
+        return answer
+    log_uuid, system_id = (answer["cluster"].get(name) for name in ("log_uuid", "system_id"))
+    if log_uuid == facts.get("log_uuid"):
+        return answer
+    text = f"its log is {log_uuid} of system {system_id}, the others' is {facts['log_uuid']}"
+    kept = {name: answer.get(name) for name in ("id", "address", "reachable", "version")}
+    return {**kept, "error": text, "trouble": "wrong_log"}
 
 
 def _sets(facts: dict[str, Any]) -> list[tuple[set[str], int]]:

@@ -82,6 +82,10 @@ TROUBLES = {
     ),
     "replaced": ("it was replaced", "stop it and remove its directory"),
     "refused": ("it refuses", "see its error"),
+    "wrong_log": (
+        "it serves another log of this name",
+        "start the right safekeeper at this address, or mend --safekeepers",
+    ),
     "damaged": (
         "WAL on its disk is damaged",
         "run `walkeeper replace` for it; the others and the archive have that WAL",
@@ -91,6 +95,11 @@ LOST_REMEDY = (
     "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
     "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
+)
+
+SEALED_REMEDY = (
+    "`walkeeper settle --seal` has sealed the log: promote the standby and start `walkeeper "
+    "proposer` for it; if there is none, start `walkeeper proposer --resume` for the old primary"
 )
 
 
@@ -152,7 +161,7 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             continue
         words, remedy = TROUBLES[code]
         text = f"{name_of(line)} ({words})"
-        if code in ("failed", "refusing", "refused"):
+        if code in ("failed", "refusing", "refused", "wrong_log"):
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"
@@ -180,7 +189,8 @@ def _blocking(
         change = _under_way(cluster, lines)
         text = "no proposer leads: commits of an attached primary hang"
         text += f"; {change}" if change else ""
-        return Reason("no_proposer", State.CRITICAL, text, "start `walkeeper proposer`")
+        remedy = SEALED_REMEDY if cluster.get("sealed") else "start `walkeeper proposer`"
+        return Reason("no_proposer", State.CRITICAL, text, remedy)
     if not cluster["heard_by_quorum"]:
         unheard = [f"{name} (does not hear the proposer)" for name in _deaf(cluster)]
         return _no_quorum(cluster, lines, [*names, *unheard])

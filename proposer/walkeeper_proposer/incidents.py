@@ -1,9 +1,10 @@
-"""The lines that tell an incident: members that leave and come back, commits that hang. Pure.
+"""The lines of an incident: members that leave, commits that hang or have no guarantee. Pure.
 
     observe(view, now_s) -> lines     called a few times a second
 
 Commits hang if fewer members are attached than a commit needs for HANG_S, or if WAL waits for
-STILL_S without a move of commit_lsn. The lines name members by id and address, and a runbook.
+STILL_S without a move of commit_lsn. They lose their guarantee when the primary stops to wait for
+this proposer. The lines name members by id and address, and a runbook.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class LeaderView:
     commit_lsn: Lsn
     received_lsn: Lsn
     is_waited_for: bool = True  # False if the primary's commits are known to wait for nobody
+    lowered: Sequence[str] = ()  # settings with which commits wait for nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Incidents:
         self._short_since: float | None = None  # fewer are attached than a commit needs
         self._still: tuple[Lsn, float] | None = None  # commit_lsn, while WAL waits, and since when
         self._hang_since: float | None = None  # set between the two lines
+        self._was_waited_for: bool | None = None
+        self._lowered: Sequence[str] = ()
 
     def observe(self, view: LeaderView | None, now_s: float) -> list[Line]:
         """Return the lines for what has changed; None means that this proposer does not lead."""
@@ -61,7 +65,7 @@ class Incidents:
             self._short_since = self._still = None
             return []
         lines = [line for member in view.members for line in self._member(member, view)]
-        return lines + self._commits(view, now_s)
+        return lines + self._guarantee(view) + self._commits(view, now_s)
 
     def _member(self, member: MemberView, view: LeaderView) -> list[Line]:
         if member.acceptor_id is not None:
@@ -75,6 +79,31 @@ class Incidents:
         if member.attached:
             return [Line(Severity.LOG, f"{self._name(member)} is attached again: {count}")]
         return [Line(Severity.WARNING, f"{self._name(member)} is not attached any more: {count}")]
+
+    def _guarantee(self, view: LeaderView) -> list[Line]:
+        """Return the lines for commits that return without the quorum from now on, or wait again.
+
+        A proposer that was never waited for is not attached yet, and that is no incident."""
+        lines = []
+        before, self._was_waited_for = self._was_waited_for, view.is_waited_for
+        if before and not view.is_waited_for:
+            text = (
+                "commits return without the quorum: the primary does not wait for this proposer "
+                "any more; run `walkeeper attach`; see docs/runbooks.md#unprotected"
+            )
+            lines.append(Line(Severity.WARNING, text))
+        elif before is False and view.is_waited_for:
+            lines.append(Line(Severity.LOG, "commits wait for the quorum"))
+        if view.lowered == self._lowered:
+            return lines
+        self._lowered = view.lowered
+        if not view.lowered:
+            return [*lines, Line(Severity.LOG, "no setting lowers synchronous_commit any more")]
+        text = (
+            f"some commits do not wait for the quorum: {', '.join(view.lowered)}; reset the "
+            "setting unless these commits may be lost; see docs/runbooks.md#lowered"
+        )
+        return [*lines, Line(Severity.WARNING, text)]
 
     def _commits(self, view: LeaderView, now_s: float) -> list[Line]:
         attached = sum(each.attached for each in view.members)

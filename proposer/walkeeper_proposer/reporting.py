@@ -86,6 +86,7 @@ class PrimaryReporter:
             leader.commit_lsn,
             leader.window.end_lsn,
             is_waited_for=self._sync_state.is_waited_for is not False,
+            lowered=self._sync_state.commits.lowered,
         )
 
     def report(self) -> PrimaryReport | None:

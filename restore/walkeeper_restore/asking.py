@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.shell.committed_wal import Rejected, Safekeeper, Unreachable
 from walkeeper_common.wire.messages import AcceptorGreeting, RejectCode
-from walkeeper_restore.safekeeper import Rejected, Safekeeper, Unreachable
 from walkeeper_restore.verdict import Misconfigured, Unknown, Verdict, configuration_of
 
 ROUND_TIMEOUT_S = 5.0

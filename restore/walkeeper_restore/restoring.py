@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.shell.committed_wal import Rejected, Unreachable
 from walkeeper_restore import prefetching, restored_server, spool
 from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once
@@ -24,12 +25,7 @@ from walkeeper_restore.guard import say
 from walkeeper_restore.missing import missing
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
-from walkeeper_restore.safekeeper import (
-    Rejected,
-    Unreachable,
-    fetch,
-    timeline_history,
-)
+from walkeeper_restore.safekeeper import fetch, timeline_history
 from walkeeper_restore.standby_check import placeholders, proof
 from walkeeper_restore.verdict import (
     Absent,

@@ -22,8 +22,9 @@ from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
 from walkeeper_fastpath.switch import append_path
+from walkeeper_safekeeper.archiving.member_copies import Wanted
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
-from walkeeper_safekeeper.archiving.segment_repair import repair_segment
+from walkeeper_safekeeper.archiving.segment_repair import SegmentRepair
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, Tick
 from walkeeper_safekeeper.consensus.durable import Durable
@@ -35,7 +36,7 @@ from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
-from walkeeper_safekeeper.scrub import Scrub
+from walkeeper_safekeeper.scrub import Flaw, Scrub
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 from walkeeper_safekeeper.storage.reserved_timelines import Reserved
@@ -232,11 +233,14 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: archived_lsn was not saved: %s", self.cluster, error)
 
-    async def repair_segment(self, begin_lsn: Lsn) -> bool:
-        writer, _, _ = self._threads
-        if self.offload is None:
-            return False
-        return await repair_segment(self.driver.store, self.offload, writer, begin_lsn)
+    async def repair_segment(self, flaw: Flaw) -> str | None:
+        """Rewrite the segment from the archive or another member; return the place, or None."""
+        writer, reader, _ = self._threads
+        peers, store = self._settings.repair_from, self.driver.store
+        source = SegmentRepair(store, self.offload, peers, writer, reader)
+        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
+        wanted = Wanted(*own, flaw.begin_lsn, flaw.end_lsn)
+        return await source.repair(wanted, flaw.at_lsn, await self.whole_end())
 
     # The driver's Surroundings
 

@@ -104,6 +104,7 @@ def _disk(log: HostedLog) -> dict[str, object]:
         "fsync_s": log.times.fsync.mean_s,
         "damage": None if flaw is None else flaw.text,
         "scrubs": log.scrub.passes,
+        "repairs": log.scrub.repairs,
     }
 
 

@@ -160,6 +160,10 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
         lambda log: log.scrub.passes,
     ),
     Figure(
+        counter("walkeeper_safekeeper_scrub_repairs_total", "Segments that it rewrote.", LABELS),
+        lambda log: log.scrub.repairs,
+    ),
+    Figure(
         gauge(
             "walkeeper_safekeeper_damaged",
             "1 if the last pass of the scrub found damaged WAL on this disk.",

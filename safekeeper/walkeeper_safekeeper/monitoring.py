@@ -69,6 +69,7 @@ def _unopened(catalog: LogCatalog, acceptor_id: int) -> Iterator[Sample]:
 
 
 def _of_log(log: HostedLog, acceptor_id: int) -> Iterator[Sample]:
+    log.driver.settle()  # a commit that has returned is in the positions below
     labels = {"cluster": log.cluster, "safekeeper": str(acceptor_id)}
     yield from samples(OF_LOG, log, labels)
     if log.offload is not None:

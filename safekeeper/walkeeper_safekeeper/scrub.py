@@ -1,13 +1,13 @@
 """The scrub: committed WAL is read from the disk again, slowly, and checked by its record CRCs.
 
     Scrub(log, bytes_s).run()     until cancelled; one pass after the other
-    flaw, passes, scrubbed_bytes  for status and /metrics
+    flaw, passes, repairs         for status and /metrics
 
 A disk may lose bytes that it once had, and nobody would see that before they are needed. So each
 pass walks from the oldest WAL to the end of whole records. The page cache is dropped segment by
-segment, so that the disk itself is read. The driver serves nothing of a flawed segment. A whole
-copy in the archive, which was compared with this log once, is written in its place, and the next
-pass reads it again. An asyncio shell. It decides nothing of the consensus.
+segment, so that the disk itself is read. The driver serves nothing of a flawed segment. A good
+copy of the archive or of another member is written in its place, and the next pass reads it again.
+An asyncio shell. It decides nothing of the consensus.
 """
 
 from __future__ import annotations
@@ -22,50 +22,27 @@ from walkeeper_common.errors import WalkeeperError, WalRemoved
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.storage.wal_store import WalStore
+from walkeeper_safekeeper.storage.record_steps import step
 
 logger = logging.getLogger("walkeeper.scrub")
 
-STEP_BYTES = 256 << 10
-STEP_BYTES_MAX = 1 << 30  # a record is at most that long
 PAUSE_S = 60.0  # between two passes
 REMEDY = (
-    "it is not served; the archive repairs it if it has that segment, else run `walkeeper replace`"
+    "it is not served; the archive or a member of --repair-from repairs it if it has that segment, "
+    "else run `walkeeper replace`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """The first WAL of a pass that its CRC does not bear out, in [begin_lsn, end_lsn)."""
+    """The first WAL of a pass that its CRC does not bear out, in [begin_lsn, end_lsn).
+
+    The record at `at_lsn` is the first that is not sound."""
 
     begin_lsn: Lsn
     end_lsn: Lsn
+    at_lsn: Lsn
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The result of one step: the next one begins at `next_lsn`, or the WAL is flawed there."""
-
-    next_lsn: Lsn
-    flaw: str | None = None
-
-
-def step(store: WalStore, at_lsn: Lsn, end_lsn: Lsn) -> Step:
-    """Check the records from `at_lsn` on, a step's worth or one long record; read the disk.
-
-    Whole records end at `end_lsn`. Raise StorageError or WalRemoved.
-    """
-    size = STEP_BYTES
-    while True:
-        limit_lsn = min(Lsn(at_lsn + size), end_lsn)
-        found = store.scan(at_lsn, limit_lsn)
-        next_lsn = found.end_lsn if found.switched_to is None else found.switched_to
-        if next_lsn > at_lsn:
-            return Step(next_lsn)
-        if limit_lsn == end_lsn or size >= STEP_BYTES_MAX:
-            return Step(at_lsn, f"segment {store.name_of(at_lsn)}: {found.reason}")
-        size *= 2
 
 
 class Scrubbed(Protocol):
@@ -78,8 +55,8 @@ class Scrubbed(Protocol):
         """Return the end of committed whole records."""
         ...
 
-    async def repair_segment(self, begin_lsn: Lsn) -> bool:
-        """Rewrite a segment from a good copy; return False if there is none at hand."""
+    async def repair_segment(self, flaw: Flaw) -> str | None:
+        """Rewrite a segment from a good copy; return its place, or None without one."""
         ...
 
 
@@ -88,7 +65,7 @@ class Scrub:
 
     def __init__(self, log: Scrubbed, bytes_s: int, reader: WorkerThread) -> None:
         self._log, self._bytes_s, self._reader = log, bytes_s, reader
-        self.passes = self.scrubbed_bytes = 0
+        self.passes = self.scrubbed_bytes = self.repairs = 0
         self.flaw: Flaw | None = None
         self._repaired: Flaw | None = None  # a second repair of the same place would not help
 
@@ -101,9 +78,12 @@ class Scrub:
                 self._report(flaw)
                 if flaw is not None and flaw != self._repaired:
                     self._repaired = flaw
-                    if await self._log.repair_segment(flaw.begin_lsn):
-                        text = "rewrote the segment at %s from the archive; it is read again"
-                        logger.warning(f"cluster %s: {text}", self._log.cluster, flaw.begin_lsn)
+                    if place := await self._log.repair_segment(flaw):
+                        self.repairs += 1
+                        logger.warning(
+                            "cluster %s: rewrote the segment at %s from %s; it is read again",
+                            self._log.cluster, flaw.begin_lsn, place,
+                        )  # fmt: skip
                         continue
             except WalRemoved:
                 continue  # retention was faster; the next pass begins later
@@ -125,7 +105,7 @@ class Scrub:
             found = await call(self._reader, partial(step, store, at_lsn, end_lsn))
             if found.flaw is not None:
                 segment_end = Lsn(segment_lsn + store.segment_bytes)
-                return Flaw(segment_lsn, segment_end, found.flaw)
+                return Flaw(segment_lsn, segment_end, at_lsn, found.flaw)
             at_lsn = found.next_lsn
             self.scrubbed_bytes += at_lsn - begin_lsn
             await asyncio.sleep((at_lsn - begin_lsn) / self._bytes_s)

@@ -313,3 +313,28 @@ def test_the_names_of_peers_do_not_control_a_terminal() -> None:
     shown["cluster"]["proposer"] = {"application_name": hostile, "address": "\x9b2J"}
     text = table(shown)
     assert not set(text) & set("\x1b\x07\x9b") and "\nok" not in text and r"\x1b[2J \nok" in text
+
+
+def test_a_sealed_log_without_a_proposer_names_the_failover_and_the_way_back() -> None:
+    """A proposer of the old primary would be refused: the plain remedy does not help."""
+    found = document(line(1), line(2), line(3))
+    found["cluster"] |= {"quorum": True, "sealed": True}
+    (reason,) = judging.judge(found).reasons
+    assert reason.code == "no_proposer" and "--resume" in reason.remedy, reason
+    found["cluster"]["sealed"] = False
+    (reason,) = judging.judge(found).reasons
+    assert reason.remedy == "start `walkeeper proposer`"
+
+
+def test_another_log_at_a_members_address_is_named_and_its_facts_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may even have the greater generation."""
+    mine, other = {"log_uuid": "aa"}, {"log_uuid": "bb", "generation": 9, "system_id": "8"}
+    heard = dict.fromkeys((1, 2, 3), LEADER)
+    found = asked(heard, monkeypatch, change=mine, newer={3: other})
+    assert found["cluster"]["system_id"] == "7" and found["cluster"]["quorum"]
+    assert found["safekeepers"][2]["trouble"] == "wrong_log"
+    (reason,) = found["reasons"]
+    assert reason["code"] == "wrong_log" and "of system 8" in reason["text"], reason
+    assert found["verdict"]["exit_code"] == 1

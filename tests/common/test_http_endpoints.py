@@ -20,12 +20,14 @@ from aiohttp import web
 from tests.support.quiet_clock import run_quietly
 from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_lab.local.ports import free_port
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
+from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.monitoring import endpoints
 
@@ -291,3 +293,26 @@ def test_a_log_that_cannot_be_opened_has_a_figure() -> None:
     (sample,) = [each for each in samples if "cluster" in each.labels]
     assert (sample.metric.name, sample.value) == ("walkeeper_safekeeper_broken", 1.0)
     assert sample.labels == {"cluster": "main", "safekeeper": "3"}
+
+
+def test_metrics_show_a_commit_that_has_returned() -> None:
+    """The core learns of the fast path's appends some milliseconds later, or at a settle."""
+    acceptor = SimpleNamespace(
+        durable=SimpleNamespace(ballot=SimpleNamespace(term=3)),
+        **dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn", "first_lsn"), Lsn(100)),
+        **{"truncations": 0, "failure": None, "refusal": None, "appender": None},
+    )
+
+    def settle() -> None:
+        acceptor.flush_lsn = acceptor.commit_lsn = Lsn(200)
+
+    driver = SimpleNamespace(acceptor=acceptor, queued_bytes=0, groups_written=0, settle=settle)
+    log = SimpleNamespace(
+        cluster="main", driver=driver, readers=[], offload=None, times=DiskTimes(),
+        slots=SimpleNamespace(slots=[]), scrub=SimpleNamespace(passes=0, repairs=0, flaw=None),
+    )  # fmt: skip
+    catalog = SimpleNamespace(logs=lambda: [log], broken=dict, space=DiskSpace("/"))
+    samples = endpoints(cast(LogCatalog, catalog), 3, Audit()).samples()
+    positions = {each.metric.name: each.value for each in samples}
+    assert positions["walkeeper_safekeeper_flush_lsn_bytes"] == 200
+    assert positions["walkeeper_safekeeper_commit_lsn_bytes"] == 200

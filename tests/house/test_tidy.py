@@ -46,7 +46,7 @@ MAY_BE_UNREPEATABLE = (
     "restore/walkeeper_restore/repeated_requests.py",
     "restore/walkeeper_restore/prefetching.py",
     "restore/walkeeper_restore/asking.py",
-    "restore/walkeeper_restore/safekeeper.py",
+    "common/walkeeper_common/shell/committed_wal.py",
     "restore/walkeeper_restore/spool.py",
     "cli/walkeeper_cli/snapshot/published_tables.py",
     "restore/walkeeper_restore/standby_check/data_directory.py",

@@ -69,6 +69,28 @@ def test_a_lost_quorum_is_no_error_while_no_commit_waits() -> None:
     assert severity == "WARNING" and "no commit waits for it: 1 of the 2 safekeepers" in text
 
 
+def test_commits_that_lose_their_guarantee_are_a_warning() -> None:
+    """An attached primary is edited by hand, and nobody asks `status`."""
+    incidents = Incidents()
+    sound = view(1, 2, 3)
+    free = replace(sound, is_waited_for=False)
+    assert told(incidents, free, 0.0) == [], "it is not attached yet"
+    assert told(incidents, sound, 1.0) == [("LOG", "commits wait for the quorum")]
+    ((severity, text),) = told(incidents, free, 2.0)
+    assert severity == "WARNING" and "`walkeeper attach`" in text and "#unprotected" in text
+    assert told(incidents, free, 3.0) == [], "once"
+
+
+def test_a_lowered_setting_is_a_warning_once_and_its_end_is_logged() -> None:
+    incidents = Incidents()
+    lowered = replace(view(1, 2, 3), lowered=("synchronous_commit=off for role app",))
+    assert told(incidents, view(1, 2, 3), 0.0) == []
+    ((severity, text),) = told(incidents, lowered, 1.0)
+    assert severity == "WARNING" and "for role app" in text and "#lowered" in text
+    assert told(incidents, lowered, 2.0) == []
+    assert told(incidents, view(1, 2, 3), 3.0)[0][0] == "LOG"
+
+
 def test_a_reject_names_the_member_and_has_the_weight_of_its_code() -> None:
     member = Member(2, name="3#aa")
 

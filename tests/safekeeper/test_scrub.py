@@ -17,7 +17,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread
 from walkeeper_safekeeper import scrub
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.scrub import Step, step
+from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 

@@ -203,7 +203,7 @@ class Cluster:
 
     def make_log(self) -> None:
         """Create the log as the command does, without its process."""
-        asyncio.run(create(CreateSettings(self._pairs(), self.primary.dsn(), self.name)))
+        asyncio.run(create(CreateSettings(self.pairs(), self.primary.dsn(), self.name)))
 
     def attach(self) -> None:
         """Attach the primary as the command does, without its process."""
@@ -223,9 +223,9 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Return the document of `walkeeper status --json`; test_kills.py compares the two."""
-        return asyncio.run(gather(list(self._pairs()), self.name, 3.0))
+        return asyncio.run(gather(list(self.pairs()), self.name, 3.0))
 
-    def _pairs(self) -> tuple[tuple[str, int], ...]:
+    def pairs(self) -> tuple[tuple[str, int], ...]:
         pairs = [address.rpartition(":") for address in self.addresses.split(",")]
         return tuple((host, int(port)) for host, _, port in pairs)
 

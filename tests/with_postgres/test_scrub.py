@@ -32,3 +32,22 @@ def test_lost_wal_is_reported_while_commits_go_on(cluster: Cluster) -> None:
     cluster.primary.sql("SELECT txid_current()")  # commits go on
     second = cluster.status()["safekeepers"][1]
     assert second["damage"] is None
+
+
+def test_lost_wal_comes_back_from_another_member_without_an_archive(cluster: Cluster) -> None:
+    for _ in range(8):
+        cluster.primary.sql(MESSAGE)
+    cluster.wait_all_equal()
+    first = cluster.safekeepers[0]
+    first.terminate()
+    segment = sorted(p for p in cluster.wal_dir(1).iterdir() if len(p.name) == 24)[1]
+    sound = segment.read_bytes()
+    data = bytearray(sound)
+    data[len(data) // 2] ^= 0x10
+    segment.write_bytes(data)
+    first.start("--scrub-rate", "100MB", "--repair-from", cluster.addresses)
+    wait_until(lambda: "from another member; it is read again" in first.output())
+    assert segment.read_bytes() == sound
+    wait_until(lambda: "the scrub finds no damage any more" in first.output())
+    line = cluster.status()["safekeepers"][0]
+    assert (line["damage"], line["repairs"]) == (None, 1)

@@ -33,8 +33,9 @@ from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn, parse_segment_name
+from walkeeper_common.shell.committed_wal import Safekeeper
 from walkeeper_pager.page_requests import fetch_page
-from walkeeper_restore.safekeeper import Safekeeper, fetch
+from walkeeper_restore.safekeeper import fetch
 
 pytestmark = pytest.mark.postgres
 

@@ -8,6 +8,7 @@ from walkeeper_cli.options import (
     Dsn,
     Duration,
     HostPort,
+    HostPorts,
     Size,
     config_option,
     http_option,
@@ -65,6 +66,14 @@ from walkeeper_common.addresses import Address
     show_default=True,
     metavar="SIZE",
     help="WAL to read again and check each second; 0 turns the scrub off.",
+)
+@option(
+    "--repair-from",
+    type=HostPorts(),
+    default=(),
+    metavar="H:P,H:P",
+    help="Other members. A segment that the scrub finds damaged is rewritten from their copy if "
+    "the archive lacks it.",
 )
 @option(
     "--allow-unauthenticated",
@@ -145,6 +154,7 @@ def command(
     wal_keep_size: int,
     wal_size_max: int | None,
     scrub_rate: int,
+    repair_from: tuple[Address, ...],
     archive: str | None,
     archive_compress: str,
     archive_tail_interval: float,
@@ -179,6 +189,7 @@ def command(
         wal_keep_bytes=wal_keep_size,
         wal_bytes_max=wal_size_max,
         scrub_bytes_s=scrub_rate,
+        repair_from=repair_from,
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         require_tls=require_tls,

@@ -16,10 +16,10 @@ from typing import Self
 from walkeeper_common.addresses import Address
 from walkeeper_common.ancestry import Log
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.shell.committed_wal import Rejected, Unreachable
 from walkeeper_common.timelines import Timelines
 from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import Round
-from walkeeper_restore.safekeeper import Rejected, Unreachable
 from walkeeper_restore.verdict import (
     Unknown,
     configuration_of,

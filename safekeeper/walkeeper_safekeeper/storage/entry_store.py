@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walformat import RecordEnd, ScanEnd
+from walkeeper_common.postgres.walpages import WalBytes
 from walkeeper_safekeeper.storage.append_pieces import pieces
 from walkeeper_safekeeper.storage.wal_store import Buffer, WalStore
 
@@ -19,9 +20,10 @@ from walkeeper_safekeeper.storage.wal_store import Buffer, WalStore
 class EntryStore(WalStore):
     """Positions in the log are its LSNs (docs/logical.md)."""
 
-    def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
+    def scan(self, start_lsn: Lsn, limit_lsn: Lsn, wal: WalBytes | None = None) -> ScanEnd:
+        source = self if wal is None else wal
         return entries.scan(
-            self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
+            source, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
         )
 
     def _record_end(self, first_lsn: Lsn, flush_lsn: Lsn) -> RecordEnd:

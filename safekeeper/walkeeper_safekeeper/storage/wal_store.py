@@ -49,7 +49,7 @@ from walkeeper_common.postgres.walformat import (
     record_end_before,
     scan,
 )
-from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader, WalBytes
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.append_pieces import pages_that_cut_off, pieces
 from walkeeper_safekeeper.storage.open_tail import Tail, Writer
@@ -396,10 +396,12 @@ class WalStore:
             lsn = self.file_end(lsn)
         return lsn
 
-    def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
-        """Return how far the log is valid from a record's (or the log's) start on."""
+    def scan(self, start_lsn: Lsn, limit_lsn: Lsn, wal: WalBytes | None = None) -> ScanEnd:
+        """Return how far the log is valid from a record's (or the log's) start on.
+
+        With `wal`, its bytes are walked in the place of this store's."""
         return scan(
-            self,
+            self if wal is None else wal,
             start_lsn=start_lsn,
             limit_lsn=limit_lsn,
             segment_bytes=self.segment_bytes,

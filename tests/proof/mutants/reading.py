@@ -42,6 +42,23 @@ READING = (
         why_named="the simulated readers ask the store, not the replication stream",
     ),
     Mutant(
+        "repair-by-any-copy",
+        "R13",
+        "a damaged segment takes a copy only if all its records are sound",
+        (Edit("SegmentRepair._members", "wal if sound else None", "wal"),),
+        turns_red="tests/safekeeper/test_segment_repair.py::"
+        "test_a_copy_with_a_record_that_is_not_sound_is_not_taken",
+        why_named="no simulated disk loses committed WAL",
+    ),
+    Mutant(
+        "repair-by-one-of-two-copies",
+        "R13",
+        "a damaged segment takes no copy if two members have different ones",
+        (Edit("agreed_copy", "len(copies) > 1", "False"),),
+        turns_red="tests/safekeeper/test_segment_repair.py::test_members_that_differ_give_no_copy",
+        why_named="no simulated disk loses committed WAL",
+    ),
+    Mutant(
         "any-ballot-reads",
         "R13",
         "a pinned reader reads only while its ballot is the acceptor's",

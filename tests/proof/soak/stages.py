@@ -115,6 +115,13 @@ WHOLE = (
         f"{PYTHON} -m tests.proof.mutants --jobs 2",
         needs_minutes=12,
     ),
+    Stage(
+        "drill",
+        "25 incidents on real processes, and the answer of every view of an operator",
+        f"{PYTHON} -m tests.proof.drill",
+        needs_minutes=20,
+        needs_root=True,
+    ),
     suite("newest libraries", "the suite with the newest libraries", "make newest", 22),
     suite("oldest libraries", "the suite with the oldest libraries", "make oldest", 22),
 )

@@ -1,0 +1,73 @@
+"""Copies of a damaged segment on the disks of other members (--repair-from). Blocking; a shell.
+
+    copy = agreed_copy(wanted, peers)     the bytes that all answering members have, or None
+
+A peer answers with committed WAL alone, and committed WAL is the same on every member. So two
+copies that differ are a second damage, and neither is taken. A member without that WAL, or with
+damage of its own there, answers with a Reject and does not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.committed_wal import Safekeeper
+
+logger = logging.getLogger("walkeeper.scrub")
+
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The damaged range, and the log that a peer must serve. This member asks itself nothing."""
+
+    cluster: str
+    log_uuid: bytes
+    acceptor_id: int
+    begin_lsn: Lsn
+    end_lsn: Lsn
+
+
+def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
+    """Return the copy that all answering peers have, or None if none answers or two differ."""
+    copies: dict[bytes, bytes] = {}
+    for address in peers:
+        try:
+            copy = _copy(wanted, address)
+        except WalkeeperError as error:
+            logger.warning("cluster %s: no copy for the repair: %s", wanted.cluster, error)
+            continue
+        if copy is not None:
+            copies[hashlib.sha256(copy).digest()] = copy
+    if len(copies) > 1:
+        text = "members have different copies of %s to %s, and none is taken"
+        logger.error(f"cluster %s: {text}", wanted.cluster, wanted.begin_lsn, wanted.end_lsn)
+        return None
+    return next(iter(copies.values()), None)
+
+
+def _copy(wanted: Wanted, address: Address) -> bytes | None:
+    """Return a peer's copy, or None if this is not another member of the log."""
+    source = Safekeeper(address, TIMEOUT_S)
+    try:
+        greeting = source.greet(wanted.cluster, "scrub")
+        if greeting.acceptor_id == wanted.acceptor_id:
+            return None
+        if greeting.log_uuid != wanted.log_uuid:
+            text = "cluster %s: %s serves another log of this name: mend --repair-from"
+            logger.warning(text, wanted.cluster, shown_address(address))
+            return None
+        copy = bytearray(wanted.end_lsn - wanted.begin_lsn)
+        for lsn, wal in source.read(wanted.begin_lsn, wanted.end_lsn):
+            at = lsn - wanted.begin_lsn
+            copy[at : at + len(wal)] = wal
+        return bytes(copy)
+    finally:
+        source.close()

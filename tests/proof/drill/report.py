@@ -1,0 +1,75 @@
+"""docs/drill.md: the results of a drill as tables. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tests.proof.drill.runner import Result
+from tests.proof.drill.views import Sight
+from walkeeper_common.shell.version import program_version
+
+HEAD = """\
+# The drill
+
+`python -m tests.proof.drill --write`, as root, has written this page. It causes each incident on
+real processes: three safekeepers, a proposer, a primary, a standby and an archive. Then it asks
+each view until that view tells of the incident, runs the printed remedy, and looks for each
+acknowledged row.
+
+The seconds are from the fault to the first answer that tells of it. The machine had other work, so
+read them as an upper bound. For an alert they end when its expression holds (`pending`). It fires
+after its own time in [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules,
+and scrapes each second. A view without a cell has nothing to tell, by design.
+
+"""
+DIRECTORY = re.compile(r"/\S*?walkeeper_drill_\w+")
+VIEWS = ("status", "--check", "check", "log", "metrics", "page", "alert")
+
+
+def page(results: Sequence[Result], missing: Sequence[str] = ()) -> str:
+    """Return the page. `missing` are the incidents without a result."""
+    lines = ["| incident | commits | " + " | ".join(f"`{view}`" for view in VIEWS)]
+    lines[0] += " | well again |"
+    lines.append("|---|---|" + "---|" * (len(VIEWS) + 1))
+    lines += [_row(result) for result in results]
+    if missing:
+        lines += ["", f"No result yet: {', '.join(missing)}."]
+    lines += ["", "## Answers", ""]
+    for result in results:
+        lines += _section(result)
+    return HEAD + "\n".join(lines).rstrip() + "\n"
+
+
+def _row(result: Result) -> str:
+    seen = {each.view: each for each in result.sights}
+    cells = [_cell(seen.get(view)) for view in VIEWS]
+    well = "**not**" if result.well_after_s is None else f"{result.well_after_s:.0f} s"
+    incident = result.incident
+    name = f"[{incident.name}](#{_anchor(incident.name)})"
+    return f"| {name} | {incident.commits.value} | {' | '.join(cells)} | {well} |"
+
+
+def _cell(sight: Sight | None) -> str:
+    if sight is None:
+        return ""
+    return "**silent**" if sight.after_s is None else f"{sight.after_s:.0f} s"
+
+
+def _section(result: Result) -> list[str]:
+    incident = result.incident
+    lines = [f"### {incident.name}", "", f"{incident.about} Remedy: {incident.remedied}", ""]
+    lines += ["| view | answer |", "|---|---|"]
+    for sight in result.sights:
+        lines.append(f"| `{sight.view}` `{_escaped(sight.wanted)}` | {_escaped(sight.text)} |")
+    lines += [f"* **Fault:** {_escaped(fault)}" for fault in result.faults]
+    return [*lines, ""]
+
+
+def _anchor(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def _escaped(text: str) -> str:
+    known = DIRECTORY.sub("…", " ".join(text.split())).replace(program_version(), "NEW")
+    return known.replace("|", "\\|").replace("<", "&lt;")
