@@ -87,13 +87,15 @@ def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
     by_id = {line["id"]: line for line in lines if line["id"] is not None}
     everyone = sorted({number for each in sets for number in each["members"]})
     under_way = changing or replacing
+    learns = bool(under_way and under_way.get("is_learning"))
+    newcomer = "learner" if learns else "joining"
     return {
         "cluster": facts["name"],
         "generation": facts["generation"],
-        "state": "joint" if len(sets) > 1 else "final",
+        "state": "final" if len(sets) == 1 else "learning" if learns else "joint",
         "sets": sets,
         "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
-        "members": [_line(number, sets, by_id.get(number)) for number in everyone],
+        "members": [_line(number, sets, by_id.get(number), newcomer) for number in everyone],
         "others": sorted(number for number in by_id if number not in everyone),
     }
 
@@ -104,10 +106,10 @@ def _set(members: Sequence[int], ack_quorum: int) -> dict[str, Any]:
 
 
 def _line(
-    number: int, sets: Sequence[dict[str, Any]], line: dict[str, Any] | None
+    number: int, sets: Sequence[dict[str, Any]], line: dict[str, Any] | None, newcomer: str
 ) -> dict[str, Any]:
     is_old, is_new = number in sets[0]["members"], number in sets[-1]["members"]
-    role = "member" if is_old and is_new else "leaving" if is_old else "joining"
+    role = "member" if is_old and is_new else "leaving" if is_old else newcomer
     columns = ("address", "reachable", "flush_lsn", "commit_lsn", "kept_bytes", "error")
     known = {name: (line or {}).get(name) for name in columns}
     if line is None:
@@ -137,7 +139,8 @@ def table(document: dict[str, Any]) -> str:
     if len(sets) > 1:
         to_go = document["bytes_to_go"]
         left = "" if to_go is None else f"; {to_go:,} bytes to go"
-        lines.append(f"and, as the members change, {sets[1]}{left}")
+        when = "and, as the members change," if document["state"] == "joint" else "to be next:"
+        lines.append(f"{when} {sets[1]}{left}")
     if document["others"]:
         lines.append(f"no members: {', '.join(map(str, document['others']))}")
     return "\n".join(lines)

@@ -137,10 +137,12 @@ def _of_this_log(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[s
 
 
 def _sets(facts: dict[str, Any]) -> list[tuple[set[str], int]]:
-    """Return the members and the ack quorum of each set: two while the members change.
+    """Return the members and the ack quorum of each set: two while the members are joint.
 
     A safekeeper of an older version tells of replacements alone, and of no target."""
     old, quorum = set(facts["members"]), facts["ack_quorum"]
+    if is_learning(facts):
+        return [(old, quorum)]
     if target := facts.get("target"):
         return [(old, quorum), (set(target["members"]), target["ack_quorum"])]
     if facts.get("joining"):
@@ -148,8 +150,16 @@ def _sets(facts: dict[str, Any]) -> list[tuple[set[str], int]]:
     return [(old, quorum)]
 
 
+def is_learning(facts: dict[str, Any]) -> bool:
+    """Return True while newcomers get WAL and are in no set (M2); older safekeepers never do."""
+    target = facts.get("target")
+    return bool(target and target.get("is_learning"))
+
+
 def _everyone(facts: dict[str, Any]) -> set[str]:
-    return {member for members, _ in _sets(facts) for member in members}
+    """Return the members of each set, and the learners."""
+    wanted = facts["target"]["members"] if is_learning(facts) else ()
+    return {*wanted, *(member for members, _ in _sets(facts) for member in members)}
 
 
 def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
@@ -225,15 +235,14 @@ def _have_quorum(facts: dict[str, Any], serving: set[str]) -> bool:
     return all(len(members & serving) >= quorum for members, quorum in _sets(facts))
 
 
-def _replacing(
-    facts: dict[str, Any], known: Sequence[dict[str, Any]]
-) -> dict[str, int | None] | None:
+def _replacing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the member that leaves, the one that joins, and the bytes that it lacks, or None."""
     if not facts.get("joining"):
         return None
     return {
         "leaving": member_id(facts["leaving"]),
         "joining": member_id(facts["joining"]),
+        "is_learning": is_learning(facts),
         "bytes_to_go": _to_go({facts["joining"]}, known),
     }
 
@@ -249,6 +258,7 @@ def _changing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[st
         "ack_quorum": target["ack_quorum"],
         "leaving": sorted(map(member_id, old - new)),
         "joining": sorted(map(member_id, new - old)),
+        "is_learning": is_learning(facts),
         "bytes_to_go": _to_go(new - old, known),
     }
 

@@ -224,6 +224,8 @@ def _no_quorum(
         )
         return Reason("majority_lost", State.CRITICAL, text, LOST_REMEDY)
     change, under_way = cluster["replacing"], _under_way(cluster, lines)
+    if (change or cluster.get("changing") or {}).get("is_learning"):
+        change = under_way = None  # learners are in no set, so they block nothing (M2)
     if not change:
         if under_way:
             back = "`walkeeper members cancel`"

@@ -57,8 +57,9 @@ class Configuration:
     segment. `server_version` is the primary's own text, served to PostgreSQL clients.
 
     While the members change, `target` is the set that is to follow. Then every election and every
-    commit needs a quorum of both sets, each by its own numbers (M1). `address` is where members
-    that joined since the creation listen, for proposers that were started without them: see
+    commit needs a quorum of both sets, each by its own numbers (M1). With `is_learning` the
+    newcomers of the target get WAL, and the present set decides alone (M2). `address` is where
+    members that joined since the creation listen, for proposers that were started without them: see
     `joined_addresses`.
     """
 
@@ -74,6 +75,7 @@ class Configuration:
     ack_quorum: int
     target: MemberSet | None = None
     address: str = ""
+    is_learning: bool = False
 
     @property
     def present(self) -> MemberSet:
@@ -82,18 +84,30 @@ class Configuration:
 
     @property
     def sets(self) -> tuple[MemberSet, ...]:
-        """The sets whose quorums are needed: one, or two while the members change."""
-        return (self.present,) if self.target is None else (self.present, self.target)
+        """The sets whose quorums are needed: one, or two while the members are joint."""
+        if self.target is None or self.is_learning:
+            return (self.present,)
+        return (self.present, self.target)
+
+    @property
+    def wanted(self) -> MemberSet:
+        """The set that a change under way leads to, or the present one."""
+        return self.target or self.present
 
     @property
     def newcomers(self) -> tuple[str, ...]:
         """The members of the target that are none yet."""
-        return tuple(m for m in self.sets[-1].members if m not in self.members)
+        return tuple(m for m in self.wanted.members if m not in self.members)
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """The newcomers that get WAL and are in no set yet (M2)."""
+        return self.newcomers if self.is_learning else ()
 
     @property
     def leavers(self) -> tuple[str, ...]:
         """The members that the target lacks."""
-        return tuple(m for m in self.members if m not in self.sets[-1].members)
+        return tuple(m for m in self.members if m not in self.wanted.members)
 
     @property
     def is_replacing(self) -> bool:
@@ -115,7 +129,7 @@ class Configuration:
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """All members that may vote and acknowledge, each once."""
+        """All members and learners, each once: they get WAL, vote and acknowledge."""
         return (*self.members, *self.newcomers)
 
     def elects(self, names: Collection[str | None]) -> bool:
@@ -148,7 +162,7 @@ def flaw_of(configuration: Configuration) -> str | None:
     A program that receives a configuration from a peer calls this first. The rest relies on it:
     quorums that intersect, numbers that fit into messages, a version that clients can parse.
     """
-    for each in configuration.sets:
+    for each in (configuration.present, configuration.wanted):
         flaw = _flaw_of_set(each)
         if flaw is not None:
             return flaw
@@ -158,6 +172,8 @@ def flaw_of(configuration: Configuration) -> str | None:
         return f"{configuration.server_version[:60]!r} is no version of PostgreSQL"
     if configuration.target == configuration.present:
         return "the members would stay as they are"
+    if configuration.is_learning and not configuration.newcomers:
+        return "there is nobody to learn"
     if len(configuration.everyone) > MEMBERS_MAX:
         return f"more than {MEMBERS_MAX} members, with those that are to leave, are impossible"
     return None

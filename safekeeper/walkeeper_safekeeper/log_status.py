@@ -81,7 +81,8 @@ def _target(configuration: Configuration) -> dict[str, object] | None:
     target = configuration.target
     if target is None:
         return None
-    return {"members": list(target.members), "ack_quorum": target.ack_quorum}
+    known = {"members": list(target.members), "ack_quorum": target.ack_quorum}
+    return known | {"is_learning": configuration.is_learning}
 
 
 def _shown_history(history: History) -> list[dict[str, object]]:

@@ -64,6 +64,23 @@ def test_while_members_change_both_sets_are_shown() -> None:
     assert [each["members"] for each in same["sets"]] == [[1, 2, 3], [1, 2, 3]], "another disk"
 
 
+def test_learners_are_shown_and_block_nothing() -> None:
+    learning = CHANGE | {"is_learning": True}
+    found = members_document(facts(changing=learning), [line(1), line(2), line(3), line(4)])
+    assert found["state"] == "learning" and found["bytes_to_go"] == 7_000
+    assert [each["role"] for each in found["members"]] == ["member"] * 3 + ["learner"] * 2
+    assert "to be next: 1, 2, 3, 4, 5: 3 acknowledge a commit, 3 elect; 7,000" in table(found)
+    replacing = {"leaving": 3, "joining": 4, "bytes_to_go": 9, "is_learning": True}
+    found = members_document(facts(replacing=replacing), [line(1), line(4)])
+    assert [each["role"] for each in found["members"]] == ["member", "member", "leaving", "learner"]
+    for facts_ in ({"changing": learning}, {"replacing": replacing}):
+        hanging = document(line(1), DOWN, DOWN)
+        hanging["cluster"] |= {"changing": None, "quorum": False, "proposer": None, **facts_}
+        said = judge(hanging).text
+        assert "no quorum: commits hang; blocked by" in said
+        assert "safekeeper 4" not in said and "cancel" not in said, said
+
+
 def test_the_verdict_tells_of_a_change() -> None:
     found = document(line(1), line(2), line(3))
     found["cluster"] |= {"quorum": True, "changing": CHANGE, "proposer": {"name": "walkeeper"}}
@@ -85,6 +102,9 @@ def test_a_quorum_of_each_set_has_to_serve() -> None:
     assert _have_quorum(known, {"1#a", "2#a"})
     assert not _have_quorum(known | {"target": target}, {"1#a", "2#a"})
     assert _have_quorum(known | {"target": target}, {"1#a", "2#a", "5#a"})
+    learning = target | {"is_learning": True}
+    assert _have_quorum(known | {"target": learning}, {"1#a", "2#a"})
+    assert not _have_quorum(known | {"target": learning}, {"1#a", "4#a", "5#a"})
     older = known | {"leaving": "3#a", "joining": "4#a"}
     assert not _have_quorum(older, {"1#a", "3#a"}) and _have_quorum(older, {"1#a", "3#a", "4#a"})
 

@@ -294,13 +294,13 @@ def test_a_member_is_replaced_and_a_second_run_finds_nothing_to_do() -> None:
     few, numbers = Few(), count(1)
     few.down = {3}
     made = run(few, command(few, goal_of(3, 4), numbers))
-    assert made.members == NEW.members and made.generation == 3 and made.address == "h4:1"
+    assert made.members == NEW.members and made.generation == 4 and made.address == "h4:1"
     newcomer = few.held[4]
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN
     assert run(few, command(few, goal_of(3, 4), numbers)) == made
     few.down = set()
     run(few, command(few, goal_of(3, 4), numbers))
-    assert few.generations() == [3] * 4, "the old member hears of it when it is back"
+    assert few.generations() == [4] * 4, "the old member hears of it when it is back"
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_one_at_a_time_unless_the_newcomer_is_lost() -> None:
         run(few, command(few, goal_of(2, 5, instead=True), numbers))
     few.down, few.has_leader = {4}, True
     made = run(few, command(few, goal_of(3, 5, instead=True), numbers))
-    assert made.generation == 4 and made.members[2].startswith("5#")
+    assert made.generation == 5 and made.members[2].startswith("5#")
     few.down = set()
     with pytest.raises(Refused, match="3 is no member; members are 1, 2, 5"):
         run(few, command(few, goal_of(3, 4), numbers))

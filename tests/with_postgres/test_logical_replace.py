@@ -77,7 +77,7 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         done = cluster.try_command(
             "replace", "--member", "3", "--with", f"4@127.0.0.1:{port}", "--timeout", "60s"
         )
-        assert done.returncode == 0 and "members are 1, 2, 4 (generation 3)" in done.stdout, done
+        assert done.returncode == 0 and "members are 1, 2, 4 (generation 4)" in done.stdout, done
         cluster.ports = [*cluster.ports[:2], port]
         assert cluster.proposer.is_running, "it needs no restart"
         # entries that the newcomer lacks

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -57,7 +59,7 @@ def test_a_dead_disk_is_replaced_under_load_and_the_next_one_may_die(
         done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}",
                                    "--timeout", f"{LIMIT_S}s")  # fmt: skip
         assert done.returncode == 0, done
-        assert "members are 1, 2, 4 (generation 3)" in done.stdout, done
+        assert "members are 1, 2, 4 (generation 4)" in done.stdout, done
         figure("replaced in s", time.monotonic() - started_s)
         journal.wait_for_more(200)
         gap_s = journal.longest_gap_s(started_s - 0.1, time.monotonic())
@@ -66,7 +68,7 @@ def test_a_dead_disk_is_replaced_under_load_and_the_next_one_may_die(
         assert cluster.proposer.is_running, "it needs no restart"
         cluster.ports = [*cluster.ports[:2], port]
         cluster.wait_caught_up()
-        assert cluster.status()["cluster"]["generation"] == 3
+        assert cluster.status()["cluster"]["generation"] == 4
         cluster.safekeepers[0].kill()
         journal.wait_for_more(200)
         cluster.proposer.kill()
@@ -105,7 +107,7 @@ def test_a_wiped_member_gets_no_vote_under_its_old_name_until_it_is_replaced(
         cluster.safekeepers[1].start()
         again = cluster.try_command("replace", "--member", "3", "--with",
                                     f"3@127.0.0.1:{cluster.ports[2]}")  # fmt: skip
-        assert again.returncode == 0 and "generation 3" in again.stdout, "nothing is left to do"
+        assert again.returncode == 0 and "generation 4" in again.stdout, "nothing is left to do"
         journal.stop()
         cluster.wait_all_equal()
     assert not journal.lost_in(cluster.primary)
@@ -123,7 +125,7 @@ def test_a_killed_replace_goes_on_and_the_old_member_learns_its_successor(
         arguments = replace_arguments(cluster, 3, f"4@127.0.0.1:{port}")
         newcomer.start()
         generations = list[int]()
-        while not generations or generations[-1] < 3:
+        while not generations or generations[-1] < 4:
             first = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
                                      stdout=subprocess.DEVNULL)  # fmt: skip
             wait_until(lambda: cluster.status()["cluster"]["generation"] not in generations)
@@ -135,7 +137,7 @@ def test_a_killed_replace_goes_on_and_the_old_member_learns_its_successor(
                                             f"5@127.0.0.1:{port}")  # fmt: skip
                 assert rival.returncode == 1, rival
         done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}")
-        assert done.returncode == 0 and "generation 3" in done.stdout, done
+        assert done.returncode == 0 and "generation 4" in done.stdout, done
         journal.wait_for_more(100)
         old.start()
 
@@ -167,6 +169,13 @@ def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster
         cluster.primary.sql("SELECT pg_switch_wal()")
 
 
+def settled_past(cluster: Cluster, generation: int) -> bool:
+    """Settle, and return whether the members are a step further. A newcomer may join too late."""
+    cluster.settle("--seal")
+    current: int = cluster.status()["cluster"]["generation"]
+    return current > generation
+
+
 def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> None:
     """Its own election brings the members to change under it."""
     with Journal(cluster.primary) as journal:
@@ -179,18 +188,25 @@ def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> No
     with subprocess.Popen(
         [*WALKEEPER, *arguments], env=server_environment(), stdout=subprocess.PIPE, text=True
     ) as replacing:
-        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2)
         cluster.ports.append(port)
-        settled = cluster.settle("--seal")
-        assert settled["sealed"] and not settled["behind"], settled
+        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2)
+        wait_until(lambda: settled_past(cluster, 2))  # the newcomer learns
+        wait_until(lambda: settled_past(cluster, 3))  # the members are joint
         out, _ = replacing.communicate(timeout=LIMIT_S)
         assert replacing.returncode == 0 and "members are 1, 2, 4" in out, out
+    settled = cluster.settle("--seal")
+    assert settled["sealed"] and not settled["behind"], settled
     cluster.primary.start()
     assert not journal.lost_in(cluster.primary)
 
 
+def members_of(cluster: Cluster) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cluster.command("members", "--json"))["members"]
+    return found
+
+
 def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer) -> None:
-    """2 of 2: commits hang until then, for both sets have to have them. No command spins."""
+    """2 of 2, and commits go on: a newcomer is in no set before it has WAL. No command spins."""
     cluster = Cluster(primary)
     cluster.ports, cluster.safekeepers = cluster.ports[:2], cluster.safekeepers[:2]
     cluster.proposers.clear()
@@ -202,6 +218,7 @@ def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer
         cluster.attach()
         primary.sql("CREATE TABLE kept (i int)", "INSERT INTO kept VALUES (1)")
         newcomer, port = add_safekeeper(cluster, 9)
+        cluster.proposer.kill()  # so that nobody fills the newcomer before it dies
         arguments = replace_arguments(cluster, 2, f"9@127.0.0.1:{port}")
         replacing = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
                                      stdout=subprocess.DEVNULL)  # fmt: skip
@@ -209,7 +226,10 @@ def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer
         newcomer.kill()
         replacing.kill()
         replacing.wait()
-        waiting = primary.psql("-c", "INSERT INTO kept VALUES (2)")
+        cluster.proposer.start()
+        primary.sql("INSERT INTO kept VALUES (2)")
+        (learner,) = (m for m in members_of(cluster) if m["role"] == "learner")
+        assert learner["id"] == 9 and not learner["reachable"]
         started_s = time.monotonic()
         stuck = cluster.try_command("replace", "--member", "2", "--with",
                                     f"9@127.0.0.1:{port}", "--timeout", "2s")  # fmt: skip
@@ -218,15 +238,12 @@ def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer
         back = ("replace", "--member", "2", "--with", f"2@127.0.0.1:{cluster.ports[1]}")
         refused = cluster.try_command(*back, "--instead", "--timeout", "2s")
         assert refused.returncode == 1 and "is a member still" in refused.stderr, refused
-        assert "blocked by safekeeper 9" in cluster.command("status"), "nobody else does"
-        assert waiting.poll() is None
+        assert "blocked" not in cluster.command("status")
         said = cluster.command("replace", "--cancel", "--timeout", f"{LIMIT_S}s")
         assert "members are 1, 2 (generation 3)" in said
-        waiting.communicate(timeout=LIMIT_S)
-        assert waiting.returncode == 0, "the commit that hung"
         shutil.rmtree(cluster.data_dir(9))  # it may have joined before it died
         newcomer.start()
         done = cluster.try_command(*arguments[:1], *arguments[3:])
-        assert "members are 1, 9 (generation 5)" in done.stdout, done
+        assert "members are 1, 9 (generation 6)" in done.stdout, done
     finally:
         cluster.close()

@@ -43,6 +43,8 @@ BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
 _IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a replacement follows
 _HAS_TARGET = 0x40  # any other change follows; versions before it refuse such an ack quorum
+_HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier versions refuse both
+_LEARNING = 1  # the only feature so far; a change follows, whose newcomers are in no set
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -158,18 +160,26 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
-        target = value.target
-        if target is not None and not is_plain_replacement(value):
+        if value.is_learning:
+            self.u8(value.ack_quorum | _HAS_FEATURES)
+            self.u8(_LEARNING)
+            self._change(value)
+            return
+        if value.target is not None and not is_plain_replacement(value):
             self.u8(value.ack_quorum | _HAS_TARGET)
-            self.members(target.members)
-            self.u8(target.ack_quorum)
-            self.text(value.address)
+            self._change(value)
             return
         change = (value.leaving, value.joining, value.address)
         self.u8(value.ack_quorum | (_IS_CHANGED if any(change) else 0))
         if any(change):
             for text in change:
                 self.text(text)
+
+    def _change(self, value: Configuration) -> None:
+        assert value.target is not None, f"{value=}"
+        self.members(value.target.members)
+        self.u8(value.target.ack_quorum)
+        self.text(value.address)
 
     def optional_configuration(self, value: Configuration | None) -> None:
         self.boolean(value is not None)
@@ -304,12 +314,22 @@ class Reader:
             members,
             quorum & ~(_IS_CHANGED | _HAS_TARGET),
         )
+        if quorum & _HAS_FEATURES == _HAS_FEATURES:
+            return self._features(final)
         if quorum & _HAS_TARGET:
-            if quorum & _IS_CHANGED:
-                raise self._error("two changes of members")
-            target = MemberSet(self.members(), self.u8())
-            return replace(final, target=target, address=self.text())
+            return self._change(final)
         return self._replacement(final) if quorum & _IS_CHANGED else final
+
+    def _change(self, final: Configuration) -> Configuration:
+        target = MemberSet(self.members(), self.u8())
+        return replace(final, target=target, address=self.text())
+
+    def _features(self, final: Configuration) -> Configuration:
+        features = self.u8()
+        if features != _LEARNING:
+            text = "a newer version of walkeeper wrote it; run that version here"
+            raise self._error(f"the features of a configuration are {features}: {text}")
+        return replace(self._change(final), is_learning=True)
 
     def _replacement(self, final: Configuration) -> Configuration:
         leaving, joining, address = self.text(), self.text(), self.text()

@@ -1,11 +1,12 @@
 """A change of members: its messages, and which configuration follows which.
 
-The members change in two steps, each a configuration with the next generation. While it is *joint*,
-every election and commit needs a quorum of the old and of the new set. When it is *final*, the new
-set is alone. The two may have any sizes and ack quorums. A cancel makes the old set final
-again. The members of generation g decide once what follows it, by single decree Paxos
-(PromiseMembers, AcceptMembers; quorums as in an election and a commit). Only a decided
-configuration is installed (InstallMembers). docs/steps.md, "Members change".
+The members change in steps, each a configuration with the next generation. While it is *learning*,
+the newcomers get WAL and are in no set. While it is *joint*, every election and commit needs a
+quorum of the old and of the new set. When it is *final*, the new set is alone. The two may have any
+sizes and ack quorums. A cancel makes the old set final again. The members of generation g decide
+once what follows it, by single decree Paxos (PromiseMembers, AcceptMembers; quorums as in an
+election and a commit). Only a decided configuration is installed (InstallMembers). docs/steps.md,
+"Members change".
 
 Pure. The messages share the port, the framing and the rules of `messages.py`.
 """
@@ -30,7 +31,8 @@ def joint_with(current: Configuration, target: MemberSet, address: str) -> Confi
     `current` may be joint itself. Then its target is given up for this one, and the old members
     stay one of the two sets.
     """
-    return replace(current, generation=current.generation + 1, target=target, address=address)
+    following = replace(current, target=target, address=address, is_learning=False)
+    return replace(following, generation=current.generation + 1)
 
 
 def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
@@ -39,19 +41,28 @@ def joint(current: Configuration, *, leaving: str, joining: str, address: str) -
     return joint_with(current, target, address)
 
 
+def learning_with(current: Configuration, target: MemberSet, address: str) -> Configuration:
+    """Return what follows `current` while the newcomers of `target` are in no set (M2).
+
+    The present set decides alone. A dead newcomer holds up nothing.
+    """
+    return replace(joint_with(current, target, address), is_learning=True)
+
+
 def final(current: Configuration) -> Configuration:
     """Return what follows a joint configuration: the new set alone."""
-    assert current.target is not None, f"{current=}"
+    assert current.target is not None and not current.is_learning, f"{current=}"
     members, ack_quorum = current.target.members, current.target.ack_quorum
     following = replace(current, members=members, ack_quorum=ack_quorum, target=None)
     return replace(following, generation=current.generation + 1)
 
 
 def cancelled(current: Configuration) -> Configuration:
-    """Return the configuration behind a joint one that makes the old members final again."""
+    """Return the configuration that takes a change back: the old members are final again."""
     assert current.target is not None, f"{current=}"
     address = kept_addresses(current.address, current.members)
-    return replace(current, generation=current.generation + 1, target=None, address=address)
+    following = replace(current, target=None, address=address, is_learning=False)
+    return replace(following, generation=current.generation + 1)
 
 
 def kept_addresses(address: str, members: Iterable[str]) -> str:
@@ -63,19 +74,25 @@ def kept_addresses(address: str, members: Iterable[str]) -> str:
 def is_successor(current: Configuration, following: Configuration) -> bool:
     """Return True if `following` may be the next after `current`, of which no flaw is known.
 
-    Either the set changes and nothing else. Or a change that is under way ends, with the new set or
-    with the old one."""
-    if following.target is not None:
-        return following == joint_with(current, following.target, following.address)
-    return current.target is not None and following in (final(current), cancelled(current))
+    Either the target changes and nothing else. Or a change that is under way ends, with the new set
+    or with the old one. Learners are in no set, so no set of them may become final (M2, M4)."""
+    target = following.target
+    if target is not None:
+        begin = learning_with if following.is_learning else joint_with
+        return following == begin(current, target, following.address)
+    if current.target is None:
+        return False
+    return following == cancelled(current) or (
+        not current.is_learning and following == final(current)
+    )
 
 
 def may_follow(current: Configuration, later: Configuration) -> bool:
     """Return whether changes of members lead from `current` to `later`, of a greater generation.
 
     A configuration that was missed is not known, but how many there were is. A set becomes final
-    one generation after it was a target. Anything else is forged, or the work of a flipped bit
-    (R25).
+    one generation after it was a joint target. Anything else is forged, or the work of a flipped
+    bit (R25).
     """
     steps = later.generation - current.generation
     if steps == 1:
@@ -87,10 +104,13 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
         ack_quorum=later.ack_quorum,
         target=later.target,
         address=later.address,
+        is_learning=later.is_learning,
     )
+    if later.is_learning and later.target is None:
+        return False
     needed = 1
     if later.present != current.present:
-        was_target = later.present == current.target
+        was_target = later.present == current.target and not current.is_learning
         needed = (1 if was_target else 2) + (later.target is not None)
     return later == same and needed <= steps <= GENERATION_JUMP_MAX
 
@@ -138,7 +158,7 @@ def shown_change(configuration: Configuration) -> str:
     """Return `3 by 4` if one takes another's place, or both sets, for people."""
     if configuration.is_replacing:
         return f"{member_id(configuration.leaving)} by {member_id(configuration.joining)}"
-    return " to ".join(map(shown_set, configuration.sets))
+    return " to ".join(map(shown_set, (configuration.present, configuration.wanted)))
 
 
 def shown_set(each: MemberSet) -> str:

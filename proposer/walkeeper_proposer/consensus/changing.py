@@ -7,18 +7,21 @@ It has no state: each round asks all safekeepers for theirs, and takes the next 
 run resumes one that was killed at any point, and two runs at once do each other no harm.
 
     1. prepare    each newcomer makes its incarnation durable
-    2. decide     generation g + 1, joint: Paxos among the members of g
-    3. install    on every member that answers: both sets decide from here on
+    2. decide     generation g + 1, learning: Paxos among the members of g
+    3. install    on every member that answers: the old set still decides alone
     4. join       each newcomer begins an empty log where every member may have removed WAL; a
                   proposer fills it from a donor, as it does for any laggard
-    5. decide     generation g + 2, final, when the newcomers have what is committed
-    6. install    on the new members, and on those that leave if they answer
+    5. decide     generation g + 2, joint, when the newcomers lack less than a window (M2)
+    6. install    likewise: both sets decide from here on
+    7. decide     generation g + 3, final, when the newcomers have what is committed
+    8. install    on the new members, and on those that leave if they answer
 
-A final configuration is proposed only when a leader with the joint one has committed the start of
-its term (`has_committed`). All earlier commits are before that start, and a quorum of the new
-members has it. Otherwise WAL that only the old members have could be lost.
+Without newcomers it begins with step 5. A final configuration is proposed only when a leader with
+the joint one has committed the start of its term (`has_committed`). All earlier commits are before
+that start, and a quorum of the new members has it. Otherwise WAL that only the old members have
+could be lost.
 
-A cancel decides in step 5 that the old members are final. The register of the joint generation
+A cancel decides in step 5 or 7 that the old members are final. The register of that generation
 holds one of the two. docs/steps.md, "Members change", has the argument.
 """
 
@@ -37,6 +40,7 @@ from walkeeper_common.wire.member_change import (
     final,
     joint_with,
     kept_addresses,
+    learning_with,
     shown_change,
 )
 from walkeeper_common.wire.messages import Reject
@@ -58,6 +62,7 @@ from walkeeper_proposer.consensus.newcomers import (
     Newcomer,
     begin_log,
     filling,
+    learning,
     prepare,
     what_it_waits_for,
 )
@@ -155,18 +160,21 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             if empty:
                 yield from begin_log(goal.cluster, current, empty[0], at_work)
                 continue
-            filled, to_go = filling(current, at_work, known_lsn)
+            if current.is_learning:
+                learned, to_go = learning(current, at_work)
+            else:
+                learned, to_go = filling(current, at_work, known_lsn)
             known_lsn = max(s.commit_lsn for s in at_work) if at_work else known_lsn
-            if not filled:
+            if not learned:
                 text = what_it_waits_for(current, at_work, to_go)
                 yield Batch(text=text, to_go=to_go, current=current)
                 continue
-            following = final(current)
+            following = _next_step(current)
         else:
             prepared = yield from _prepare_all(goal, current)
             if prepared is None:
                 continue
-            following = _joint(goal, current, prepared)
+            following = _begun(goal, current, prepared)
         decided = yield from decide(goal.cluster, current, following, places, states, draw)
         if decided is not None:
             begun = decided if decided == following and decided.target is not None else begun
@@ -350,8 +358,15 @@ def _prepare_all(goal: Goal, current: Configuration) -> Generator[Batch, Answers
     return names
 
 
-def _joint(goal: Goal, current: Configuration, names: Sequence[str]) -> Configuration:
-    """Return the joint configuration that is wanted; other flaws of it are found later."""
+def _next_step(current: Configuration) -> Configuration:
+    """Return what follows the present step of a change: joint behind learning, then final."""
+    if current.is_learning:
+        return joint_with(current, current.wanted, current.address)
+    return final(current)
+
+
+def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configuration:
+    """Return the first configuration of the change; other flaws of it are found later."""
     for name in names:
         number = member_id(name)
         others = [m for m in current.members if member_id(m) == number and m != name]
@@ -363,9 +378,10 @@ def _joint(goal: Goal, current: Configuration, names: Sequence[str]) -> Configur
     target = goal.target(current.present, names)
     known = {name: newcomer.address for newcomer, name in zip(goal.joining, names, strict=True)}
     joining = {name: at for name, at in known.items() if name not in current.members}
-    following = joint_with(current, target, "")
+    begin = learning_with if joining else joint_with
+    following = begin(current, target, "")
     if following.is_replacing and "@" not in current.address:
-        return joint_with(current, target, next(iter(joining.values())))
+        return begin(current, target, next(iter(joining.values())))
     kept = [kept_addresses(current.address, (*current.members, *target.members))]
     added = [f"{member_id(name)}@{at}" for name, at in joining.items()]
-    return joint_with(current, target, ",".join(entry for entry in (*kept, *added) if entry))
+    return begin(current, target, ",".join(entry for entry in (*kept, *added) if entry))

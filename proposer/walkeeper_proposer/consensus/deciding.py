@@ -157,11 +157,13 @@ def standing(configuration: Configuration) -> str:
     generation = f"generation {configuration.generation}"
     if configuration.target is None:
         return f"members are {members} ({generation})"
+    if configuration.is_learning:
+        return f"{under_way(configuration)} ({generation}), and commits need the old members alone"
     return f"{under_way(configuration)} ({generation}), and commits need both sets of members"
 
 
 def under_way(configuration: Configuration) -> str:
-    """Return the change of members that a joint configuration is, for people."""
+    """Return the change of members that a learning or joint configuration is, for people."""
     change = shown_change(configuration)
     if configuration.is_replacing:
         at = joined_addresses(configuration.address)[-1:]
@@ -170,5 +172,5 @@ def under_way(configuration: Configuration) -> str:
 
 
 def way_back(configuration: Configuration) -> str:
-    """Return how an operator takes back the change that a joint configuration is."""
+    """Return how an operator takes back the change that is under way."""
     return "--cancel" if configuration.is_replacing else "`walkeeper members cancel`"

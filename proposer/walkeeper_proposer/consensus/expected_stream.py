@@ -8,6 +8,7 @@ look at, or it is a reason to make none:
     a settling leader, one without a stream           no template
     a pause, a full window                            no template; `unsettled_bytes_max`
     a member that lags, is slow, or awaits a witness  no template
+    learners, which bound restart_lsn in their own way  no template
     a fork of timelines ahead                         no template
     too much in flight, a long chunk                  `in_flight_bytes_max`, `wal_bytes_max`
     an ack of another term, with other feedback       the bytes of `acks`
@@ -103,6 +104,7 @@ def _is_steady(leader: Leader) -> bool:
         and leader.is_streaming
         and not leader.is_paused
         and not leader.window.is_full
+        and not leader.configuration.is_learning
         and end_lsn >= leader.feeder.timelines.last_start_lsn
         and not any(m.awaits_witness for m in leader.members)
         and all(_keeps_up(m, end_lsn) for m in leader.members if m.stage is Stage.STREAMING)

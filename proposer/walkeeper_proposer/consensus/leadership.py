@@ -38,7 +38,7 @@ from walkeeper_proposer.consensus.expected_stream import on_stream_taken
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
-from walkeeper_proposer.consensus.progress import Member, Stage
+from walkeeper_proposer.consensus.progress import Member, Stage, kept_for
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
@@ -92,7 +92,7 @@ class Leader:
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
         )
-        self._sets = configuration.sets
+        self._sets, self._learners = configuration.sets, configuration.learners
         self.purpose = campaign.purpose
         self.history = extended_over(
             self._shortened(donor, campaign),
@@ -382,6 +382,8 @@ class Leader:
             flushed.sort()
             restart_lsn = min(restart_lsn, flushed[0])
             commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, quorum))
+        if self._learners:
+            restart_lsn = min(restart_lsn, kept_for(self._learners, self.members, commit_lsn))
         if restart_lsn > feeder.restart_lsn:
             feeder.restart_lsn = restart_lsn
         if commit_lsn <= self.commit_lsn:

@@ -3,9 +3,10 @@
     prepare    it makes its incarnation durable, under which it is to be a member
     begin_log  its log begins where every member may have removed WAL; a leader fills it from a
                donor, as it does for any laggard
+    learning   whether it lacks less than a window, so that it may enter a set (M2)
     filling    whether a leader of this configuration has committed, and how much WAL it lacks
 
-Spec: docs/protocol.md M3 and M4.
+Spec: docs/protocol.md M2, M3 and M4.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.quorum import Configuration, member_id, member_name
 from walkeeper_common.wire.member_change import JoinLog, MembersState
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogState, PrepareLog
-from walkeeper_proposer.consensus.deciding import Answers, Batch
+from walkeeper_proposer.consensus.deciding import Answers, Batch, way_back
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def begin_log(
 ) -> Generator[Batch, Answers, None]:
     """Begin the newcomer's log at the oldest WAL that is surely kept for it.
 
-    While it is a member without WAL, restart_lsn does not move."""
+    While it learns, restart_lsn stays where it is, within a bound (leadership.py)."""
     serving = [state for state in at_work if state.member in current.members]
     if not current.present.elects([state.member for state in serving]):
         text = "too few of the old members know of the newcomer yet"
@@ -95,6 +97,30 @@ def _below(history: History, lsn: Lsn) -> History:
     return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
 
 
+def learning(current: Configuration, at_work: Sequence[MembersState]) -> tuple[bool, int | None]:
+    """Return (the learners may enter a set, bytes that the one with the least WAL lacks).
+
+    Each of them follows a leader of this very configuration, and lacks less than a window. So
+    they hold up no commit for longer than the proposer needs to send what it has in memory (M2).
+    """
+    newcomers, to_go = _lacking(current, at_work)
+    is_near = to_go is not None and to_go < WINDOW_BYTES_MAX
+    return is_near and all(state.has_committed for state in newcomers), to_go
+
+
+def _lacking(
+    current: Configuration, at_work: Sequence[MembersState]
+) -> tuple[Sequence[MembersState], int | None]:
+    """Return the newcomers' states, and the bytes that the one with the least WAL lacks.
+
+    Return None for these while a newcomer does not answer, and without newcomers."""
+    newcomers = [state for state in at_work if state.member in current.newcomers]
+    if not newcomers or len(newcomers) < len(current.newcomers):
+        return newcomers, None
+    committed = max(state.commit_lsn for state in at_work)
+    return newcomers, max(0, committed - min(state.flush_lsn for state in newcomers))
+
+
 def filling(
     current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
 ) -> tuple[bool, int | None]:
@@ -103,13 +129,11 @@ def filling(
     A leader of this very configuration has committed its term's start with both sets, so an ack
     quorum of the target has it (M4). Each newcomer has all that was committed a round ago.
     """
-    newcomers = [state for state in at_work if state.member in current.newcomers]
-    if len(newcomers) < len(current.newcomers):
-        return False, None
-    if not newcomers:
+    if not current.newcomers:
         return any(state.has_committed for state in at_work), None
-    committed = max(state.commit_lsn for state in at_work)
-    to_go = max(0, committed - min(state.flush_lsn for state in newcomers))
+    newcomers, to_go = _lacking(current, at_work)
+    if to_go is None:
+        return False, None
     filled = all(s.has_committed and s.commit_lsn >= known_lsn for s in newcomers)
     return filled and known_lsn > ZERO_LSN, to_go
 
@@ -117,11 +141,32 @@ def filling(
 def what_it_waits_for(
     current: Configuration, at_work: Sequence[MembersState], to_go: int | None
 ) -> str:
-    """Return the text for people, while the target may not become final."""
+    """Return the text for people, while the next step of the change may not be taken."""
+    lost = _beyond_reach(current, at_work)
+    if lost is not None:
+        return lost
     if any(s.has_committed and s.member in current.everyone for s in at_work):
         who = "the newcomer" if len(current.newcomers) == 1 else "a newcomer"
         return f"{who} is being filled" if to_go else f"{who} has not attached yet"
     return (
         f"no proposer has committed with generation {current.generation} yet: start one, or run "
         "`walkeeper settle` if there is no primary"
+    )
+
+
+def _beyond_reach(current: Configuration, at_work: Sequence[MembersState]) -> str | None:
+    """Return the text for a learner that lacks WAL which no member keeps any more, or None."""
+    firsts = [state.first_lsn for state in at_work if state.member in current.members]
+    lost = [
+        state
+        for state in at_work
+        if state.member in current.learners and firsts and state.flush_lsn < min(firsts)
+    ]
+    if not lost:
+        return None
+    number = member_id(lost[0].member)
+    return (
+        f"safekeeper {number} lacks WAL from {lost[0].flush_lsn} on, and no member keeps it: take "
+        f"the change back with {way_back(current)}, remove that log on safekeeper {number}, and "
+        "begin again"
     )

@@ -36,6 +36,7 @@ LATE_TICKS = 2  # an append is late that has not been acknowledged for so long
 GROW_APPENDS = 16  # as many appends of a lowered limit are acknowledged before it is doubled
 IN_FLIGHT_BYTES_MAX = 8 << 20
 DONOR_READS_MAX = 4
+LEARNER_BYTES_MAX = 4 << 30  # the most WAL that is kept for a safekeeper that is no member yet
 SILENT_TICKS_MAX = 10
 REFUSED_TICKS = 10  # until we ask a donor again that could not be read
 
@@ -241,3 +242,14 @@ def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
         if m.attached and m is not laggard and m.donates_lsn <= laggard.asked_lsn < m.flush_lsn
     ]
     return max(able, key=lambda m: (m.flush_lsn, -m.link), default=None)
+
+
+def kept_for(learners: Iterable[str], members: Iterable[Member], commit_lsn: Lsn) -> Lsn:
+    """Return up to where learners let go of WAL: what they lack is kept, within a bound (M2).
+
+    A learner beyond the bound may be below restart_lsn. No leader folds its history before a leader
+    of the joint members has compared it (docs/steps.md, "A history of many terms").
+    """
+    flushed = {member.name: member.flush_lsn for member in members if member.attached}
+    slowest = min(flushed.get(name, ZERO_LSN) for name in learners)
+    return max(slowest, Lsn(max(0, int(commit_lsn) - LEARNER_BYTES_MAX)))

@@ -46,8 +46,13 @@ SMALL = {
         shows_commits=False,
     ),
     "members-one-to-two": Bounds(
-        acceptors=2, ack_quorum=1, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=2,
-        campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=3,
+        campaigns=3, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-one-for-another": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("replace",), proposers=1, terms=3,
+        campaigns=3, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
     ),
     "members-two-acks-to-one": Bounds(
@@ -154,6 +159,16 @@ LARGE = {
         acceptors=3, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=2, campaigns=2,
         records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
+    ),
+    "members-one-for-another-crashes": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("replace",), proposers=1, terms=3,
+        campaigns=3, records=1, crashes=1, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-one-for-another-cancel": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("replace", "cancel"), proposers=1,
+        terms=3, campaigns=3, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
     ),
     "members-ack-cancel": Bounds(
         acceptors=2, ack_quorum=1, commands=("set-ack-quorum", "cancel"), next_ack=2, proposers=1,

@@ -13,6 +13,7 @@ from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.leading import LEADING
+from tests.proof.mutants.learning import LEARNERS
 from tests.proof.mutants.logical import LOGICAL
 from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
@@ -40,6 +41,7 @@ MUTANTS = (
     *TELLING,
     *LEADING,
     *REPLACEMENTS,
+    *LEARNERS,
     *DROPPING,
     *LOGICAL,
     *ANCESTRY,

@@ -35,7 +35,9 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit("Leader.__init__", "configuration.sets", "configuration.sets[-1:]"),),
+        turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
         searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "old-members-elect-alone",
@@ -134,7 +136,9 @@ REPLACEMENTS = (
                 "    return durable if configuration == ours else None\n",
             ),
         ),
+        turns_red=REPLACE_TEST + "a_generation_never_decreases",
         searched_by=(RIVALS,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-is-not-waited-for",
@@ -321,8 +325,8 @@ REPLACEMENTS = (
         (
             Edit(
                 "is_successor",
-                "(final(current), cancelled(current))",
-                "(final(current),)",
+                "following == cancelled(current)",
+                "False",
             ),
         ),
         turns_red=CANCEL_TEST + "a_replacement_whose_newcomer_is_lost_is_taken_back",
@@ -426,7 +430,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "is_successor",
-                "following in (final(current), cancelled(current))",
+                "following == cancelled(current)",
                 "following.generation == current.generation + 1",
             ),
         ),

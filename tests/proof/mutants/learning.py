@@ -1,0 +1,109 @@
+"""Newcomers learn first (M2): what enters a set, when, and the WAL that is kept for it."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import ONLY_MEMORY, REPLACE, SEARCHED, Edit, Mutant
+
+TEST = "tests/consensus/test_pure_learning.py::test_"
+LIVES = "it holds up commits and loses none, so no oracle sees it"
+
+LEARNERS = (
+    Mutant(
+        "newcomer-enters-at-once",
+        "M2",
+        "a newcomer is in no set before it has WAL",
+        (Edit("changing._begun", "learning_with if joining else joint_with", "joint_with"),),
+        turns_red=TEST + "a_dead_newcomer_is_in_no_set",
+        why_named=LIVES,
+    ),
+    Mutant(
+        "learners-count",
+        "M2",
+        "learners neither elect nor commit",
+        (
+            Edit(
+                "Configuration.sets",
+                "self.target is None or self.is_learning",
+                "self.target is None",
+            ),
+        ),
+        turns_red=TEST + "a_dead_newcomer_is_in_no_set",
+        why_named=LIVES,
+    ),
+    Mutant(
+        "newcomer-enters-with-any-lag",
+        "M2",
+        "a newcomer enters a set when it lacks less than a window",
+        (
+            Edit(
+                "newcomers.learning",
+                "to_go is not None and to_go < WINDOW_BYTES_MAX",
+                "to_go is not None",
+            ),
+        ),
+        turns_red=TEST + "a_newcomer_that_lacks_a_window_enters_no_set",
+        why_named=LIVES,
+    ),
+    Mutant(
+        "newcomer-enters-unled",
+        "M2",
+        "a newcomer enters a set when it follows the leader",
+        (Edit("newcomers.learning", "all(state.has_committed for state in newcomers)", "True"),),
+        turns_red=TEST + "a_newcomer_that_follows_no_leader_of_its_generation_enters_no_set",
+        why_named=LIVES,
+    ),
+    Mutant(
+        "learners-become-final",
+        "M4",
+        "learners become a final set by way of a joint one alone",
+        (
+            Edit(
+                "is_successor",
+                "not current.is_learning and following == final(current)",
+                "following == final(current)",
+            ),
+            Edit(
+                "member_change.final",
+                "current.target is not None and not current.is_learning",
+                "current.target is not None",
+            ),
+            Edit(
+                "member_change.final",
+                "replace(current, members=members, ack_quorum=ack_quorum, target=None)",
+                "replace(cancelled(current), members=members, ack_quorum=ack_quorum)",
+            ),
+            Edit("_next_step", "current.is_learning", "False"),
+        ),
+        turns_red=TEST + "learners_become_no_final_set_without_a_joint_one",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "learners-are-not-waited-for",
+        "M2",
+        "WAL is kept for learners",
+        (
+            Edit(
+                "Leader.advance_commit",
+                "min(restart_lsn, kept_for(self._learners, self.members, commit_lsn))",
+                "restart_lsn",
+            ),
+        ),
+        turns_red=TEST + "a_learner_acknowledges_no_commit_and_wal_is_kept_for_it_within_a_bound",
+        why_named=LIVES,
+    ),
+    Mutant(
+        "learners-are-waited-for-without-end",
+        "M2",
+        "WAL is kept for learners within a bound",
+        (
+            Edit(
+                "kept_for",
+                "max(slowest, Lsn(max(0, int(commit_lsn) - LEARNER_BYTES_MAX)))",
+                "slowest",
+            ),
+        ),
+        turns_red=TEST + "a_learner_acknowledges_no_commit_and_wal_is_kept_for_it_within_a_bound",
+        why_named=ONLY_MEMORY,
+    ),
+)
