@@ -34,7 +34,7 @@ async def taken(made: Kept, lsn: Lsn, timeline: int = 1) -> Lsn:
     stream = new_stream(START, SEGMENT, settings={**SETTINGS, "encoding": "UTF8"})
     stream.on_connected()
     made.log.take(stream)
-    made.commit_lsn = made.log.end
+    made.readable_lsn = made.log.end
     logical = LogicalLog(made.served())
     client = cast(ClientConnection, SimpleNamespace())
     snapshot = cast(PrimarySnapshot, Snapshot(lsn, timeline))
@@ -43,7 +43,7 @@ async def taken(made: Kept, lsn: Lsn, timeline: int = 1) -> Lsn:
     await until(logical.tables_query)
     stream.on_published([("public", "t")], ("mine",))
     made.log.take(stream)
-    made.commit_lsn = made.log.end
+    made.readable_lsn = made.log.end
     await logical.refresh()
     return await asking
 

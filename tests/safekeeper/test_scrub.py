@@ -63,9 +63,9 @@ class ScrubbedLog:
     async def whole_end(self) -> Lsn:
         return self._end_lsn
 
-    async def repair_segment(self, begin_lsn: Lsn) -> bool:
-        self.repairs.append(begin_lsn)
-        return False
+    async def repair_segment(self, flaw: scrub.Flaw) -> str | None:
+        self.repairs.append(flaw.begin_lsn)
+        return None
 
 
 def test_damage_is_withheld_and_one_place_is_repaired_once(

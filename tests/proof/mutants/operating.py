@@ -60,8 +60,8 @@ OPERATING = (
         "a record that its CRC does not bear out ends the pass with a flaw",
         (
             Edit(
-                "scrub.step",
-                'return Step(at_lsn, f"segment {store.name_of(at_lsn)}: {found.reason}")',
+                "record_steps.step",
+                'return Step(at_lsn, f"segment {wal.name_of(at_lsn)}: {found.reason}")',
                 "return Step(end_lsn)",
             ),
         ),
