@@ -15,7 +15,10 @@ from tests.proof.explore.search import explore
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
 from tests.proof.explore.world import NOBODY, Draft, State, World
 from tests.proof.sim.oracle import Violation
+from tests.support.fast import NEEDS_FAST_PATH
 from walkeeper_common.quorum import MemberSet
+from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
+from walkeeper_proposer.consensus.proposer import Proposer
 
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
@@ -86,6 +89,19 @@ def test_an_acceptor_that_forgets_a_written_record_is_found(
     assert result.violation is not None
     assert result.story[-1][0] in ("crash", "start")
     assert len(result.story) < 12
+
+
+@NEEDS_FAST_PATH
+def test_a_fast_path_that_ends_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its template counts one ack as a quorum, and the core does not."""
+
+    def hasty(core: Proposer) -> ExpectedStream | None:
+        expected = expected_stream(core)
+        return expected and replace(expected, sets=tuple((1, own) for _, own in expected.sets))
+
+    monkeypatch.setattr("tests.proof.explore.fast_step.expected_stream", hasty)
+    result = explore(SMALL["two-proposers"], states_max=10_000)
+    assert any("taken.commit_lsn" in text for text in result.broken), f"{result.broken=}"
 
 
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

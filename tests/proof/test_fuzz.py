@@ -24,7 +24,7 @@ from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat
 from walkeeper_common.wire import fields, framing
-from walkeeper_common.wire.messages import AppendResponse
+from walkeeper_common.wire.messages import AppendResponse, Feedback
 from walkeeper_pager import block_index, page_names
 from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.progress import Member
@@ -261,6 +261,13 @@ def sorts_blocks_in_no_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(block_index._Rows, "joined", joined)
 
 
+def answers_with_other_feedback(patch: pytest.MonkeyPatch) -> None:
+    """Change the ack of the slow path alone."""
+    kept = answers.ack_of
+    other = Feedback(Lsn(1), 0, 0)
+    patch.setattr(answers, "ack_of", lambda core: replace(kept(core), feedback=other))
+
+
 PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
@@ -283,6 +290,8 @@ PLANTED: list[tuple[str, Planted]] = [
     ("proposer", counts_one_ack_as_a_quorum),
     ("proposer", asserts_what_a_peer_says),
     ("proposer", reports_what_it_has_sent),
+    ("fast_appends", answers_with_other_feedback),
+    ("fast_acks", counts_one_ack_as_a_quorum),
     ("history", looks_at_no_crc),
     ("archive_names", takes_timelines_in_any_order),
     ("pager_requests", takes_numbers_of_any_length),

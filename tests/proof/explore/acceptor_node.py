@@ -16,12 +16,13 @@ import copy
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from tests.proof.explore.fast_step import fast_append
 from tests.proof.explore.tiny_wal import Mixture, at_lsn, offset_of, record_end, valid_end
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import AppendResponse, VoteResponse
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, VoteResponse
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
@@ -144,10 +145,30 @@ class AcceptorNode:
                 except CrashedHere:
                     outcome = Outcome()
                 self._crash(0)
+            case Received(connection, AppendRequest() as append) if not self.slow_disk:
+                twin = self.clone()
+                self._handle(event, outcome, left=None)
+                twin._compare(self, connection, append, outcome)
             case _:
                 self._handle(event, outcome, left=None)
         self._fold()
         return outcome
+
+    def _compare(
+        self, slow: AcceptorNode, connection: int, append: AppendRequest, outcome: Outcome
+    ) -> None:
+        """Take the append on the fast path, if that takes it, and end as the slow path did."""
+        taken = fast_append(self, connection, append, CREATION)
+        if taken is None:
+            return
+        news, acks = taken
+        fast, events = Outcome(), deque[Event]((news,))
+        fast.sent += [(connection, ack) for ack in acks]
+        while events:
+            for effect in self.core.step(events.popleft()):
+                self._perform(effect, events, fast)
+        if (self.key(), fast) != (slow.key(), outcome):
+            raise Violation("Fast path", f"{append}: {fast}, on the slow path {outcome}")
 
     def _handle(
         self, event: Received | ConnectionLost | Flush | Tick, outcome: Outcome, left: int | None

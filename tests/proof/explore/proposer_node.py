@@ -15,13 +15,21 @@ from collections import deque
 from dataclasses import astuple, dataclass, field, replace
 
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.fast_step import fast_ack
 from tests.proof.explore.tiny_wal import CREATION_LSN, SEGMENT_BYTES, at_lsn, offset_of, valid_end
+from tests.proof.sim.oracle import Violation
 from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.lsn import ZERO_LSN
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import NO_FEEDBACK, AcceptorGreeting, VoteRequest, VoteResponse
+from walkeeper_common.wire.messages import (
+    NO_FEEDBACK,
+    AcceptorGreeting,
+    AppendResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import Campaign, Phase
 from walkeeper_proposer.consensus.leadership import Leader
@@ -237,7 +245,26 @@ class ProposerNode:
         """Take a message. `log` is what its sender had when it sent this; kept of a vote."""
         if isinstance(message, VoteResponse) and message.granted:
             self.votes[acceptor] = log
-        return self._handle(Received(acceptor, message))
+        if not (self.leads and isinstance(message, AppendResponse)):
+            return self._handle(Received(acceptor, message))
+        twin = self.clone()
+        outcome = self._handle(Received(acceptor, message))
+        twin._take_fast(self, acceptor, message, outcome)
+        return outcome
+
+    def _take_fast(
+        self, slow: ProposerNode, acceptor: int, ack: AppendResponse, outcome: Outcome
+    ) -> None:
+        """Take the ack on the fast path, if that takes it, and end as the slow path did."""
+        taken = fast_ack(self.core, acceptor, ack)
+        if taken is None:
+            return
+        news, reported = taken
+        fast = self._handle(news)
+        if reported:
+            self._perform(Report(Lsn(reported), ()), deque(), fast)
+        if (self.key(), fast) != (slow.key(), outcome):
+            raise Violation("Fast path", f"{ack}: {fast}, on the slow path {outcome}")
 
     def write(self, wal: bytes) -> Outcome:
         """Let the primary write on."""

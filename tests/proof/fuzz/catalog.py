@@ -41,6 +41,8 @@ PLACES = {
     "acceptor": ("acceptor", "ACCEPTOR"),
     "creation": ("acceptor", "CREATION"),
     "proposer": ("proposer", "PROPOSER"),
+    "fast_appends": ("fast_path", "APPENDS"),
+    "fast_acks": ("fast_path", "ACKS"),
     "history": ("history", "HISTORY"),
     "archive_names": ("history", "NAMES"),
     "pager_requests": ("pager", "REQUESTS"),
