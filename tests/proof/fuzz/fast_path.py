@@ -1,8 +1,9 @@
 """The compiled fast path against the slow one, byte for byte, from any received bytes. Two targets.
 
-An input of `fast_appends` is what a safekeeper's socket had. What the fast path takes, the slow
-path handles as messages, on a copy of the same core. Promises: the same bytes are written, the same
-ack is sent after the sync, and the cores end in the same state. Frames that it leaves do nothing.
+An input of `fast_appends` is what a safekeeper's socket had. The slow path handles as messages, on
+a copy of the same core, each frame that the fast path takes. Promises: the same bytes are written,
+the same ack is sent after the sync, and the cores end in the same state. Frames that it leaves do
+nothing.
 
 An input of `fast_acks` is the number of a link, and what a proposer's socket had. Promises: the
 same LSN is reported to the primary, and the cores end in the same state.
