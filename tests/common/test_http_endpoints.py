@@ -299,17 +299,21 @@ def test_metrics_show_a_commit_that_has_returned() -> None:
     """The core learns of the fast path's appends some milliseconds later, or at a settle."""
     acceptor = SimpleNamespace(
         durable=SimpleNamespace(ballot=SimpleNamespace(term=3)),
-        **dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn", "first_lsn"), Lsn(100)),
+        **dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn"), Lsn(100)),
         **{"truncations": 0, "failure": None, "refusal": None, "appender": None},
     )
 
     def settle() -> None:
         acceptor.flush_lsn = acceptor.commit_lsn = Lsn(200)
 
-    driver = SimpleNamespace(acceptor=acceptor, queued_bytes=0, groups_written=0, settle=settle)
+    driver = SimpleNamespace(
+        acceptor=acceptor, queued_bytes=0, groups_written=0, settle=settle,
+        store=SimpleNamespace(first_lsn=Lsn(100)),
+    )  # fmt: skip
     log = SimpleNamespace(
-        cluster="main", driver=driver, readers=[], offload=None, times=DiskTimes(),
-        slots=SimpleNamespace(slots=[]), scrub=SimpleNamespace(passes=0, repairs=0, flaw=None),
+        cluster="main", driver=driver, offload=None, times=DiskTimes(),
+        readable=SimpleNamespace(readers=[], slots=SimpleNamespace(slots=[])),
+        scrub=SimpleNamespace(passes=0, repairs=0, flaw=None),
     )  # fmt: skip
     catalog = SimpleNamespace(logs=lambda: [log], broken=dict, space=DiskSpace("/"))
     samples = endpoints(cast(LogCatalog, catalog), 3, Audit()).samples()

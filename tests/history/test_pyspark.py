@@ -205,6 +205,7 @@ def test_a_partition_that_does_not_follow_the_one_before_is_a_problem(
         loaded(spark, mixed, segmentsPerPartition=1).count()
 
 
+@pytest.mark.soak
 def test_a_stream_gives_every_row_once_over_restarts(
     spark: SparkSession, archive: Path, tmp_path: Path
 ) -> None:
@@ -261,6 +262,7 @@ def test_the_wheels_java_is_started_without_the_module_it_lacks(
     assert done.stdout == "-Xmx1g|a b|-version|"
 
 
+@pytest.mark.soak
 def test_a_job_of_spark_submit_gives_what_the_command_gives(
     archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ def pgbench(pages: Pages, seconds: int) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+@pytest.mark.soak
 def test_pages_are_the_primarys_while_pgbench_runs_and_safekeepers_are_killed(
     pages: Pages,
 ) -> None:

@@ -107,7 +107,8 @@ def test_a_fast_path_that_ends_elsewhere_is_found(monkeypatch: pytest.MonkeyPatc
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vote quorum of one of two decides, so the new members and the cancel are both decided."""
     replacing = "walkeeper_proposer.consensus.changing"
-    monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
+    for step in ("learning", "filling"):
+        monkeypatch.setattr(f"{replacing}.{step}", lambda *_: (True, 0))
     world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
     assert explore(world).violation is None
     monkeypatch.setattr(MemberSet, "commits", MemberSet.elects)

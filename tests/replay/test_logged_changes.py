@@ -88,6 +88,7 @@ def facts(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows if row.table != "fence"]
 
 
+@pytest.mark.soak
 def test_the_same_changes_come_from_wal_and_from_the_log(
     spark: SparkSession, recorded: Recorded
 ) -> None:

@@ -39,7 +39,7 @@ from walkeeper_safekeeper.consensus.expected_append import expected_append
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_status import log_status
-from walkeeper_safekeeper.primary_facts import PrimaryFacts
+from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.storage.open_tail import Tail, Writer
 
 pytestmark = NEEDS_FAST_PATH
@@ -243,8 +243,9 @@ def test_status_has_the_wal_that_was_acknowledged(monkeypatch: pytest.MonkeyPatc
     assert acceptor.flush_lsn < end
     log = SimpleNamespace(
         cluster="main", driver=bench.driver, configuration=acceptor.durable.configuration,
-        offload=None, logical=None, readers=(), slots=SimpleNamespace(slots=()), proposers={},
-        primary=PrimaryFacts(), times=DiskTimes(), scrub=SimpleNamespace(flaw=None, passes=0),
+        readable=SimpleNamespace(logical=None, readers=(), slots=SimpleNamespace(slots=())),
+        offload=None, sessions=ProposerSessions(), times=DiskTimes(),
+        scrub=SimpleNamespace(flaw=None, passes=0, repairs=0),
     )  # fmt: skip
     assert log_status(cast(HostedLog, log))["flush_lsn"] == str(end)
 

@@ -233,6 +233,7 @@ def test_published_tables_are_those_of_postgresqls_view(
         assert sorted(primary.rows(published_query(names, version))) == sorted(view), names
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("primary", [13], indirect=True)
 def test_before_14_a_truncate_waits_for_what_waits_for_it_and_attach_says_so(
     cluster: LogicalCluster,  # noqa: F811

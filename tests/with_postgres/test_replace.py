@@ -149,6 +149,7 @@ def test_a_killed_replace_goes_on_and_the_old_member_learns_its_successor(
     assert not journal.lost_in(cluster.primary)
 
 
+@pytest.mark.soak
 def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster) -> None:
     """The log ends after a segment's end, or a record further, and begins there for a newcomer. The
     WAL that shows that the primary wrote it is in the segment before."""

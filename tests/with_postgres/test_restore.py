@@ -339,6 +339,7 @@ def test_nothing_is_called_the_end_that_may_have_been_acknowledged(
             backup.delete()
 
 
+@pytest.mark.soak
 def test_a_backup_is_restored_to_a_time_on_each_of_three_timelines(
     installation: Installation,
 ) -> None:

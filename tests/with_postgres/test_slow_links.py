@@ -90,6 +90,7 @@ def slow_proxies(*ports: int) -> Iterator[list[SlowProxy]]:
             proxy.close()
 
 
+@pytest.mark.soak
 def test_a_commit_over_slow_links_takes_its_time_and_no_connection(
     primary: PostgresServer,
 ) -> None:

@@ -171,6 +171,7 @@ def test_an_up_that_nobody_reads_goes_on_and_detaches(
     assert server.sql(SETTING) == "" and not up.daemons()
 
 
+@pytest.mark.soak
 def test_stay_attached_is_for_the_next_up(up: Up, server: PostgresServer) -> None:
     up.start("--stay-attached")
     assert up.interrupt() == 0

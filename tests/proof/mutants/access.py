@@ -29,8 +29,8 @@ ACCESS = (
         (
             Edit(
                 "Opening.decide_encrypted",
-                "is_postgres and self._port.admits_plain(transport)",
-                "self._port.admits_plain(transport)",
+                "is_postgres and (takes_passwords or self._port.admits_plain(transport))",
+                "takes_passwords or self._port.admits_plain(transport)",
             ),
         ),
         turns_red=OPENING + "our_own_protocol_needs_a_certificate_even_on_loopback",
