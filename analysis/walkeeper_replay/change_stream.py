@@ -48,7 +48,7 @@ from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
-_MAGIC = b"walkeeper change stream 1\n"
+_MAGIC = b"walkeeper change stream 2\n"
 _DIGEST_BYTES = 16
 GONE_PAGES_MIN = 1 << 14  # pages of dropped files that a state keeps at least
 _ONLINE_CHECKPOINT, _OLDEST_ACTIVE = 0x10, 80  # a field of CheckPoint
