@@ -15,6 +15,7 @@ from tests.kubernetes.test_manifests import standby_names
 from tests.support.cluster import Cluster
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -24,6 +25,8 @@ SLOTS = (
     "SELECT pg_create_physical_replication_slot('walkeeper_retention', true)",
 )
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+RECEIVED = "SELECT pg_last_wal_receive_lsn() - '0/0'::pg_lsn"
+FLUSHED = "SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"
 SILENT_S = 1.0
 
 
@@ -82,7 +85,10 @@ def test_commits_wait_for_the_quorum_and_for_one_standby_and_a_promotion_keeps_t
             standby.start()
             journal.wait_for_more(100)
             assert primary.sql(SYNCHRONOUS) == 2
-            primary.kill()
+        # A promotion is accepted if the standby has all that the quorum has: nobody writes now.
+        cluster.wait_all_equal()
+        wait_until(lambda: standby.sql(RECEIVED) >= primary.sql(FLUSHED))
+        primary.kill()
         standby.promote()
         set_names(standby, 'FIRST 1 ("walkeeper")')
         with Journal(standby) as later:

@@ -79,6 +79,7 @@ def checks(cluster: ArchivingTlsCluster, *options: str) -> dict[str, dict[str, A
 
 
 def test_check_follows_a_marker_to_the_archive_and_back(cluster: ArchivingTlsCluster) -> None:
+    wait_until(lambda: checks(cluster)["members"]["state"] == "OK")  # also behind a change of them
     findings = checks(cluster, "--dsn", cluster.primary.dsn(), "--archive", cluster.url)
     ways = ("members", "commit", "quorum", "archive", "restore", "restore, archive")
     assert {findings[way]["state"] for way in ways} == {"OK"}, findings
