@@ -15,8 +15,8 @@ from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.consensus.proposer_events import Settled
+from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.primary_sql import connected
-from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.standby_retention import reserve
 from walkeeper_restore.standby_check.checking import Where
 from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch

@@ -10,8 +10,8 @@ from typing import Any
 
 from psycopg import conninfo
 
+from walkeeper_admin.log_verdict import name_of
 from walkeeper_admin.status import gather
-from walkeeper_admin.verdict import name_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.own_credentials import own_libpq_parameters

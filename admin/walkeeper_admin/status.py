@@ -10,9 +10,9 @@ from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
+from walkeeper_admin.log_verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.safekeeper_client import Unreachable, ask
-from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.printable import printable

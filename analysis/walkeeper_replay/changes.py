@@ -50,8 +50,8 @@ from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
-from walkeeper_replay.tuples.versions import joined
 from walkeeper_replay.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,

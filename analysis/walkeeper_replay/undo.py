@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from walkeeper_common.printable import printable
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
@@ -25,7 +26,6 @@ from walkeeper_replay.columns.written_rows import (
     quoted_name,
 )
 from walkeeper_replay.table_at import coverage_of, has_all
-from walkeeper_wal.printable import printable
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from walkeeper_admin.primary.settings import standbys
+from walkeeper_admin.primary.primary_settings import standbys
 from walkeeper_admin.status import OK, state_of, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.command_output import Audience

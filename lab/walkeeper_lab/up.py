@@ -27,8 +27,8 @@ from typing import Any
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach, refuse_unsettable
 from walkeeper_admin.primary.detach import DetachSettings, detach
+from walkeeper_admin.primary.primary_settings import standby_names
 from walkeeper_admin.primary.requirements import refuse_unsuitable
-from walkeeper_admin.primary.settings import standby_names
 from walkeeper_admin.primary.standby_names import requires
 from walkeeper_admin.safekeeper_client import Unreachable, ask
 from walkeeper_admin.status import gather

@@ -23,7 +23,7 @@ from walkeeper_wal.errors import LOGICAL_LOG, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.safekeeper_link import LogState, SafekeeperLink, Unavailable
-from walkeeper_wal.sources.timelines import Stretch, parse_history
+from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
 
 logger = logging.getLogger("walkeeper.pager")

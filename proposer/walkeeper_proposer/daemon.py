@@ -14,7 +14,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
-from walkeeper_common.shell.logs import log_note
+from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.admission import Waivers
@@ -29,8 +29,8 @@ from walkeeper_proposer.logical.logical_check import LogicalEnd
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.promotion_wait import wait_promoted
-from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.reporting import PrimaryReporter
 from walkeeper_proposer.settings import ProposerSettings

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.logs import log_note
+from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Conversation

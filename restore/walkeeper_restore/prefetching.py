@@ -22,7 +22,7 @@ from walkeeper_common.shell.committed_wal import Safekeeper
 from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_restore.file_placement import STARTED_BY
-from walkeeper_restore.safekeeper import fetch
+from walkeeper_restore.safekeeper_files import fetch
 from walkeeper_restore.spool import PART, is_alive, remove_folder
 from walkeeper_restore.verdict import holds
 

@@ -25,7 +25,7 @@ from walkeeper_restore.guard import say
 from walkeeper_restore.missing import missing
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
-from walkeeper_restore.safekeeper import fetch, timeline_history
+from walkeeper_restore.safekeeper_files import fetch, timeline_history
 from walkeeper_restore.standby_check import placeholders, proof
 from walkeeper_restore.verdict import (
     Absent,

@@ -18,7 +18,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.severity import Severity
-from walkeeper_common.shell.logs import log_note
+from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
 from walkeeper_fastpath.switch import append_path

@@ -31,7 +31,7 @@ from walkeeper_common.shell.credentials import Credentials, ServerContext
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.users import Users
 from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
-from walkeeper_safekeeper.opening import Opening, host_of, peer_name, refuse
+from walkeeper_safekeeper.new_connection import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.password_login import PasswordLogin
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession

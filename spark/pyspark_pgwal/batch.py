@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_pgwal.filters import take_filter
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.pgwal_options import PgWalOptions
 from walkeeper_common.lsn import LSN_MAX
 from walkeeper_history.rows.row_filters import on_timelines
 from walkeeper_history.segment_index import passed_over

@@ -26,7 +26,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from pyspark_pgwal.options import (
+from pyspark_pgwal.pgwal_options import (
     MAX_FILES_PER_TRIGGER,
     known_options,
     lsn_option,

@@ -30,7 +30,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_pgwal.options import (
+from pyspark_pgwal.pgwal_options import (
     known_options,
     lsn_option,
     number_option,
@@ -39,8 +39,8 @@ from pyspark_pgwal.options import (
     time_option,
 )
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
-from walkeeper_history.times import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import SCHEMA, batches, is_of_row
 from walkeeper_replay.changes import ChangeReader

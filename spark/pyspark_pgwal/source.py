@@ -32,7 +32,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_pgwal.options import PAST_TABLES, PgWalOptions, table_of
+from pyspark_pgwal.pgwal_options import PAST_TABLES, PgWalOptions, table_of
 from walkeeper_wal.errors import HistoryError
 
 LOGGED_TABLES = PAST_TABLES[1:]  # a logical log has these, too (pyspark_pgwal.logical_tables)
@@ -108,6 +108,6 @@ class PgWalSource(DataSource):
                 f"table {table_of(self.options)} of WAL can be read in batch only; changes stream "
                 "from a logical log (docs/logical.md)"
             )
-        from pyspark_pgwal.stream import PgWalStreamReader
+        from pyspark_pgwal.stream_reader import PgWalStreamReader
 
         return PgWalStreamReader(self._parsed())

@@ -29,7 +29,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from tests.support.s3_server import BUCKET, Environ, make_bucket, serving
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 AZURITE = Path(sys.prefix) / "servers" / "node_modules" / ".bin" / "azurite-blob"
 ACCOUNT = "devstoreaccount1"  # azurite's own, known to everybody

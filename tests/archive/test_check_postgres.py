@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster
 from tests.support.postgres_server import PostgresServer
 from tests.support.standbys import standby_of
 from tests.support.waiting import wait_until

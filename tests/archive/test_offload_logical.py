@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, HurriedDaemon
+from tests.archive.archiving_cluster import FAST_TAIL, HurriedDaemon
 from tests.proposer.test_logical_check import START, made_log
 from tests.support.change_consumer import create_slot, receive
 from tests.support.cluster import Daemon, lsn_of, walkeeper

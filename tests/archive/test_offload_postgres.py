@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import (
+from tests.archive.archiving_cluster import (
     FAST_TAIL,
     MESSAGE,
     ArchivingCluster,

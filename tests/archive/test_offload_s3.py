@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster, archived_digests, digests
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster, archived_digests, digests
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.s3_server import S3Server, s3_server

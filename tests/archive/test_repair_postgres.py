@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster, archived_digests
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster, archived_digests
 from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer
 from walkeeper_admin.archive_repair import Flaw, repair

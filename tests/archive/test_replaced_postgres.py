@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import ArchivingCluster
+from tests.archive.archiving_cluster import ArchivingCluster
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, make_directory, own
 from tests.support.restore_installation import Installation, installed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster, digests
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster, digests
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster
+from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster
 from tests.support.cluster import lsn_of, walkeeper
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user

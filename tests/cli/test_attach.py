@@ -340,7 +340,7 @@ def test_a_setting_on_the_command_line_is_refused(
 def test_a_broken_postgresql_conf_is_named_as_the_reason(
     server: PostgresServer, walkeeper: Walkeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walkeeper_admin.primary.settings.RELOAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("walkeeper_admin.primary.primary_settings.RELOAD_TIMEOUT_S", 0.5)
     with proposer(server):
         assert walkeeper("attach", "--dsn", server.dsn()).code == 0
     with (server.data / "postgresql.conf").open("a") as file:

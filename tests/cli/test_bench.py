@@ -11,9 +11,9 @@ from rich.console import Console
 
 from walkeeper_common.errors import Refused
 from walkeeper_lab.bench import disk
+from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_lab.bench.pairs import Series, order_of
-from walkeeper_lab.bench.report import Report, check_outputs
 
 SIDES = ("no replication", "pg_receivewal", "walkeeper")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from walkeeper_admin.check.finding import Finding, Grade, document, ok, shown, worst
-from walkeeper_admin.check.members import from_status
+from walkeeper_admin.check.status_checks import from_status
 
 GB = 1 << 30
 SLOT = {"slot_name": "backup", "active_pid": None, "restart_lsn": "0/1", "temporary": False}

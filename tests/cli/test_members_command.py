@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from tests.cli.test_status import DOWN, document, line
 from tests.consensus.test_pure_resizing import Any as Few
 from tests.consensus.test_pure_resizing import set_of
+from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.members import Wanted, cancel, change, members_document, show, table
 from walkeeper_admin.replace import Limits
 from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_admin.status import _have_quorum
-from walkeeper_admin.verdict import judge
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.restore_installation import Installation, installed
 from tests.support.waiting import LIMIT_S
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_restore.guard import is_restore
 
 SEGMENT = "000000010000000000000003"

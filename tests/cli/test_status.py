@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.house.monitoring.alerts import ALERTS
+from walkeeper_admin import log_verdict as judging
 from walkeeper_admin import status
-from walkeeper_admin import verdict as judging
 from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
 from walkeeper_common.addresses import Address

@@ -23,7 +23,7 @@ from walkeeper_common.errors import RemoteProtocolError, StorageError
 from walkeeper_common.shell.worker_thread import LoopShare
 from walkeeper_lab.local import supervision
 from walkeeper_lab.local.child_process import ChildProcess
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Stop
 from walkeeper_proposer.daemon import _Life

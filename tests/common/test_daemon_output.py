@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_common.shell.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
-from walkeeper_lab.local.ports import free_port
+from walkeeper_common.shell.operator_log import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
+from walkeeper_lab.local.tcp_ports import free_port
 
 F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
 PIPE_BYTES = 4096

@@ -25,7 +25,7 @@ from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.log_catalog import LogCatalog

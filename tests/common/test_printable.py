@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from walkeeper_common.printable import printable
-from walkeeper_common.shell.logs import PostgresFormatter
+from walkeeper_common.shell.operator_log import PostgresFormatter
 
 
 @pytest.mark.parametrize(

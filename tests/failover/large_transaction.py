@@ -25,8 +25,8 @@ import psycopg
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer
+from tests.support.segment_files import assert_each_pair_same
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_each_pair_same
 
 SETTINGS = {"max_wal_size": "2GB"}  # all else is PostgreSQL's default: no wal_keep_size
 SEGMENT_BYTES = 16 << 20

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.history.reading_whole import stats_of_segment
-from tests.history.servers import segment_paths
+from tests.history.seeded_wal import segment_paths
 from tests.support.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.stats import Stats

@@ -24,8 +24,8 @@ from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.threaded_reading import sweep
-from walkeeper_wal.sources.timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles
 
 MB = 1 << 20

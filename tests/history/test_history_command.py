@@ -12,13 +12,13 @@ from struct import pack
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.pgwal_options import PgWalOptions
 from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
 from tests.support.wal_maker import WalMaker
 from walkeeper_cli.program import run
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.time_text import parse_time
-from walkeeper_history.times import CommitTimes
 from walkeeper_wal.sources.plan import PlannedSegment, make_plan
 from walkeeper_wal.sources.reading import Reading, SegmentReader
 from walkeeper_wal.sources.wal_files import LocalFiles

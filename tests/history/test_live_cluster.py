@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.history.servers import segment_paths
+from tests.history.seeded_wal import segment_paths
 from tests.history.waldump import stats_text
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer, program

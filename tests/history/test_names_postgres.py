@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_pgwal.batch import partitions_of, read_segments
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.pgwal_options import PgWalOptions
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names

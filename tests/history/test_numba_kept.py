@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.waiting import LIMIT_S
 
 CODE = """
-from walkeeper_cli.history.waiting import tell_who_waits
+from walkeeper_cli.history.compiler_notice import tell_who_waits
 from numba.core.caching import FunctionCache
 from walkeeper_wal.records.numba_kept import kept
 

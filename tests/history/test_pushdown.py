@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_pgwal.batch import PushdownReader, Segments, read_segments
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.pgwal_options import PgWalOptions
 from tests.history.workload import STEPS, Workload
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run

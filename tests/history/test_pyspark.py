@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pgwal.batch import partitions_of, read_segments
-from pyspark_pgwal.options import PAST_TABLES, PgWalOptions, table_of
+from pyspark_pgwal.pgwal_options import PAST_TABLES, PgWalOptions, table_of
 from pyspark_pgwal.replayed_tables import PastOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
 from tests.history.test_archives import MB, files_of, lay

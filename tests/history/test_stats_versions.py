@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.history.reading_whole import unexpected, whole_stats
-from tests.history.servers import make_wal
+from tests.history.seeded_wal import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from pyspark_pgwal.options import PgWalOptions
-from pyspark_pgwal.stream import Offset, PgWalStreamReader
+from pyspark_pgwal.pgwal_options import PgWalOptions
+from pyspark_pgwal.stream_reader import Offset, PgWalStreamReader
 from tests.history.test_archives import MB, files_of, filled, lay
 from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.lsn import Lsn

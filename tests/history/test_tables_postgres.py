@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tests.history.servers import play
+from tests.history.seeded_wal import play
 from tests.history.workload import SETTINGS
 from tests.support.installations import binaries_or_skip
 from tests.support.postgres_server import PostgresServer, installation

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.history.servers import segment_paths
+from tests.history.seeded_wal import segment_paths
 
 
 def one_timeline(directory: Path, chosen: list[tuple[str, Path]], timeline: int) -> Path:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.house.monitoring.alerts import ALERTS, SUFFIX, alert_table, alerts, names_in, rule_tests
 from tests.house.monitoring.dashboard import dashboard, shown
-from tests.house.monitoring.page import METRICS, page
+from tests.house.monitoring.metrics_page import METRICS, page
 from tests.support.folders import ROOT
 from walkeeper_common.metrics import BOUNDS_S, Kind, Metric, Times
 

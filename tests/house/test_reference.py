@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from pyspark_pgwal.options import OPTIONS, known_options
+from pyspark_pgwal.pgwal_options import OPTIONS, known_options
 from tests.support.folders import ROOT
 from walkeeper_admin import status
 from walkeeper_cli.program import cli

@@ -32,7 +32,7 @@ from tests.packages.machine import Machine
 from tests.support.cluster import Daemon
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 SUITES = ("bookworm", "trixie")
 SKIPPED = 77

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.pager.pages import compare_all, files_of, masked
+from tests.replay.heap_workload import SETTINGS, fill
 from tests.replay.schemas import Schemas
-from tests.replay.workload import SETTINGS, fill
 from tests.support.installations import binaries_or_skip
 from tests.support.postgres_server import (
     PostgresServer,
@@ -23,7 +23,7 @@ from tests.support.postgres_server import (
 from tests.support.seeds import drawn_seed
 from tests.support.waiting import wait_until
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
 from walkeeper_pager.page_names import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place

@@ -32,7 +32,7 @@ from tests.support.postgres_server import (
 )
 from tests.support.python_tools import tool_programs
 from tests.support.restore_installation import Installation
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
 PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])

@@ -17,17 +17,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.proof.chaos.checked_loads import Loads
 from tests.proof.chaos.checker import PrimaryIsLost, check_ids, check_segments
-from tests.proof.chaos.cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
+from tests.proof.chaos.faulted_cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
 from tests.proof.chaos.kinds import KINDS
-from tests.proof.chaos.load import Loads
 from tests.proof.chaos.loop_disk import LoopDisk
-from tests.proof.chaos.network import Network, Node, remove_leftovers, run, why_not
+from tests.proof.chaos.namespaces import Network, Node, remove_leftovers, run, why_not
 from tests.proof.chaos.steered_disk import SteeredDisk, compiled_library
 from tests.proof.chaos.verdicts import Violation
 from tests.support.cluster import lsn_of
+from tests.support.segment_files import segments, start_of
 from tests.support.waiting import wait_until
-from tests.support.wal_files import segments, start_of
 
 needs_root = pytest.mark.usefixtures("network_works")
 SHORT_KINDS = ("power_cut_of_all", "cut_off_and_succeeded", "failing_sync", "two_full_disks")

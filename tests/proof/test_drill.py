@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tests.house.monitoring.alerts import ALERTS
-from tests.proof.drill.catalogue import INCIDENTS
+from tests.proof.drill.all_incidents import INCIDENTS
+from tests.proof.drill.drill_page import page
 from tests.proof.drill.incident import Incident
-from tests.proof.drill.report import page
-from tests.proof.drill.runner import Result
+from tests.proof.drill.incident_run import Result
 from tests.proof.drill.views import Sight
 from tests.support.folders import ROOT
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.breadth_first import explore
+from tests.proof.explore.explored_world import NOBODY, Draft, State, World
 from tests.proof.explore.runs import SMALL
-from tests.proof.explore.search import explore
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
-from tests.proof.explore.world import NOBODY, Draft, State, World
 from tests.proof.sim.oracle import Violation
 from tests.support.fast import NEEDS_FAST_PATH
 from walkeeper_common.quorum import MemberSet

@@ -13,11 +13,11 @@ from struct import Struct
 
 import pytest
 
-from tests.proof.fuzz.catalog import PLACES, load
 from tests.proof.fuzz.contract import Target
 from tests.proof.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.proof.fuzz.mutation import search
 from tests.proof.fuzz.statistics import Run, table
+from tests.proof.fuzz.targets import PLACES, load
 from walkeeper_admin.primary import standby_names
 from walkeeper_cli import configuration_file
 from walkeeper_common import entries
@@ -33,9 +33,9 @@ from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.logical import change_stream
 from walkeeper_safekeeper.consensus import acceptor, creation
 from walkeeper_safekeeper.consensus import acceptor_answers as answers
-from walkeeper_safekeeper.replication import log_settings, slots
+from walkeeper_safekeeper.replication import log_settings, physical_slots
 from walkeeper_wal.records import engines, walk
-from walkeeper_wal.sources import reading, timelines
+from walkeeper_wal.sources import reading, segment_timelines
 
 CORPUS_BYTES_MAX = 600_000
 TRIES = 4000
@@ -99,7 +99,7 @@ def waits_for_one_byte_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_its_slots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(slots.Slots, "release_all", lambda self, *, pid: None)
+    patch.setattr(physical_slots.Slots, "release_all", lambda self, *, pid: None)
 
 
 def forgets_the_end_of_input(patch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ def takes_trailing_bytes(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_a_slot_twice(patch: pytest.MonkeyPatch) -> None:
-    def init(self: slots.Slots, saved: bytes | None, file_name: str = "slots") -> None:
+    def init(self: physical_slots.Slots, saved: bytes | None, file_name: str = "slots") -> None:
         self._slots, self._serial = {}, 0
-        for name, lsn in slots._decode(saved, file_name) if saved is not None else ():
+        for name, lsn in physical_slots._decode(saved, file_name) if saved is not None else ():
             self._put_new(name, temporary=False, restart_lsn=lsn)
 
-    patch.setattr(slots.Slots, "__init__", init)
+    patch.setattr(physical_slots.Slots, "__init__", init)
 
 
 def trusts_the_previous_record(patch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,8 @@ def looks_at_no_crc(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_timelines_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    kept = timelines.parse_history
-    patch.setattr(timelines, "parse_history", lambda *given: kept(*given)[::-1])
+    kept = segment_timelines.parse_history
+    patch.setattr(segment_timelines, "parse_history", lambda *given: kept(*given)[::-1])
 
 
 def looks_at_no_frames_place(patch: pytest.MonkeyPatch) -> None:

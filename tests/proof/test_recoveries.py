@@ -9,12 +9,12 @@ from struct import pack
 import pytest
 
 from tests.history.made_wal import write_segments
-from tests.proof.recoveries import comparison
+from tests.proof.recoveries import seed_comparison
 from tests.proof.recoveries.__main__ import main
 from tests.proof.recoveries.clock_steps import ends_of, step_clock
-from tests.proof.recoveries.comparison import Different, compared
+from tests.proof.recoveries.seed_comparison import Different, compared
 from tests.support.wal_maker import WalMaker
-from walkeeper_history.times import CommitTimes
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 
@@ -58,7 +58,7 @@ def test_rows_that_are_not_the_servers_are_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The other way round: rows that are wrong and say that they are complete."""
-    monkeypatch.setattr(comparison, "rows_of_text", lambda table: [("wrong",)])
+    monkeypatch.setattr(seed_comparison, "rows_of_text", lambda table: [("wrong",)])
     with pytest.raises(Different, match=r"over the backup .* 1 rows, expected"):
         compared(4)
     assert main(["--seed", "4", "--postgres", "15"]) == 1

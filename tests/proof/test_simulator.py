@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from tests.proof.sim.options import AskedOptions
 from tests.proof.sim.search import ASKED, PASSED, run
+from tests.proof.sim.troubles import AskedOptions
 from tests.support.folders import ROOT
 
 KEPT = ROOT / "tests/proof/sim/kept_seeds.txt"

@@ -17,7 +17,7 @@ from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.wire.messages import NO_FEEDBACK, Feedback
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,

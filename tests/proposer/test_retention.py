@@ -13,9 +13,9 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import until, until_awaited
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.consensus.proposer_events import Event, NonceWritten
-from walkeeper_proposer.postgres import retention
+from walkeeper_proposer.postgres import primary_retention
+from walkeeper_proposer.postgres.primary_retention import SLOT_NAME_MAX, Retention, retention_slot
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection
-from walkeeper_proposer.postgres.retention import SLOT_NAME_MAX, Retention, retention_slot
 
 FLUSHED = "SELECT pg_current_wal_flush_lsn()"
 START = "SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = 's'"
@@ -53,8 +53,8 @@ async def _retaining(
 
 
 def _run(body: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "LOOK_S", 0.05)
-    monkeypatch.setattr(retention, "RETRY_S", 0.05)
+    monkeypatch.setattr(primary_retention, "LOOK_S", 0.05)
+    monkeypatch.setattr(primary_retention, "RETRY_S", 0.05)
 
     async def limited() -> None:
         async with asyncio.timeout(20):

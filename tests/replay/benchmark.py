@@ -23,7 +23,7 @@ from statistics import median
 import pyarrow.compute as compute
 
 from tests.history.benchmark import PGBENCH_TIMEOUT_S
-from tests.history.servers import segment_paths
+from tests.history.seeded_wal import segment_paths
 from tests.replay.restored import Restored
 from tests.support.postgres_server import PostgresServer, own, program, run_as_server_user
 from walkeeper_common.lsn import Lsn

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import ArchivingCluster
+from tests.archive.archiving_cluster import ArchivingCluster
 from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer, program, server_environment
 from tests.support.waiting import LIMIT_S

@@ -21,12 +21,12 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.s3_server import BUCKET, s3_server
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_cli.history import stream as streaming
-from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import SCHEMA, batches
-from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_wal.errors import HistoryError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 
 OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")

@@ -13,9 +13,9 @@ import pytest
 from tests.replay.test_change_stream_postgres import SETTINGS, Died, one_segment
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
-from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
-from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.replay.heap_workload import SETTINGS, fill
 from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
-from tests.replay.workload import SETTINGS, fill
 from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.support.postgres_server import PostgresServer, installation
 from tests.support.seeds import drawn_seed

@@ -6,7 +6,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, SlotNews, TablesQuery, after
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
-from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.physical_slots import Slots
 
 A, B, C = Lsn(100), Lsn(200), Lsn(300)
 

@@ -43,7 +43,7 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_safekeeper import daemon, opening
+from walkeeper_safekeeper import daemon, new_connection
 from walkeeper_safekeeper.server import PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
@@ -275,7 +275,7 @@ def test_a_certificate_without_an_identity_is_refused_with_the_reason(
     def none_stated(_certificate: object) -> Identity:
         return identity_of_certificate({})
 
-    monkeypatch.setattr(opening, "identity_of_certificate", none_stated)
+    monkeypatch.setattr(new_connection, "identity_of_certificate", none_stated)
     with_port(story, own, plain=PlainPeers())
 
 

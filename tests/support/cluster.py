@@ -27,7 +27,7 @@ from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_admin.status import gather
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 

@@ -27,7 +27,7 @@ import psycopg
 
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_lab.local import shared_memory
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",

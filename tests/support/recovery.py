@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user
-from tests.support.wal_files import segments
+from tests.support.segment_files import segments
 
 
 def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:

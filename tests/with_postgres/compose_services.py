@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from tests.proof.chaos.network import Network, Node
+from tests.proof.chaos.namespaces import Network, Node
 from tests.support.folders import ROOT
 from tests.support.postgres_server import binary_directory
 from tests.support.waiting import wait_until

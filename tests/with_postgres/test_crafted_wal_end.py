@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer
+from tests.support.segment_files import assert_same_wal
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal
 
 pytestmark = pytest.mark.postgres
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.chaos.network import why_not
+from tests.proof.chaos.namespaces import why_not
 from tests.support.folders import ROOT
 from tests.support.image_build import copied, install, instructions, pip_steps
 from tests.support.postgres_server import make_directory

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
+from tests.support.segment_files import segments
 from tests.support.waiting import wait_until
-from tests.support.wal_files import segments
 from tests.with_postgres.conftest import Figure
 
 pytestmark = pytest.mark.postgres

@@ -25,7 +25,7 @@ from tests.support.raw_client import RawClient, close_all_clients
 from tests.support.waiting import LIMIT_S
 from walkeeper_admin.status import gather
 from walkeeper_common.lsn import Lsn
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.settling import settle
 
 pytestmark = pytest.mark.postgres

@@ -17,7 +17,7 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.folders import ROOT
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 pytestmark = [pytest.mark.postgres, pytest.mark.soak]
 

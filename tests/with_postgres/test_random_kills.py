@@ -19,8 +19,8 @@ from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.recovery import assembled_wal, recovered
 from tests.support.seeds import drawn_seed
+from tests.support.segment_files import assert_same_wal
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal
 
 pytestmark = pytest.mark.postgres
 

@@ -15,7 +15,7 @@ from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 pytestmark = pytest.mark.postgres
 

@@ -20,8 +20,8 @@ from tests.support.postgres_server import (
     run_as_server_user,
 )
 from tests.support.receivers import pg_receivewal
+from tests.support.segment_files import assert_same_wal, segments, start_of
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal, segments, start_of
 
 pytestmark = pytest.mark.postgres
 

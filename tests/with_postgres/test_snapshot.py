@@ -19,7 +19,7 @@ from tests.with_postgres.test_logical import (  # noqa: F401
     primary,
     table_rows,
 )
-from walkeeper_cli.snapshot.table_copy import copy_table, published_tables
+from walkeeper_cli.snapshot.parquet_copy import copy_table, published_tables
 from walkeeper_proposer.postgres.logical_primary import TEXT_FORMS
 
 pytestmark = pytest.mark.postgres

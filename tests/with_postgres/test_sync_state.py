@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cluster import Cluster, walkeeper
 from tests.support.waiting import until, wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.postgres import sync_state
 from walkeeper_proposer.postgres.sync_state import SyncState
 

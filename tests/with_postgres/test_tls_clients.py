@@ -35,7 +35,7 @@ from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn, parse_segment_name
 from walkeeper_common.shell.committed_wal import Safekeeper
 from walkeeper_pager.page_requests import fetch_page
-from walkeeper_restore.safekeeper import fetch
+from walkeeper_restore.safekeeper_files import fetch
 
 pytestmark = pytest.mark.postgres
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, HurriedDaemon
+from tests.archive.archiving_cluster import FAST_TAIL, HurriedDaemon
 from tests.support.cluster import Daemon, lsn_of, walkeeper
 from tests.support.postgres_server import (
     PostgresServer,

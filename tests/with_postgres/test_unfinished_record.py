@@ -23,9 +23,9 @@ from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, own
 from tests.support.receivers import identified, pg_receivewal
 from tests.support.recovery import assembled_wal
+from tests.support.segment_files import assert_same_wal
 from tests.support.standbys import standby_of, wait_replayed
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 
 pytestmark = pytest.mark.postgres

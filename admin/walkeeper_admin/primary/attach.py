@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_admin.primary.retention_slots import retention_warnings
-from walkeeper_admin.primary.settings import (
+from walkeeper_admin.primary.primary_settings import (
     POLL_S,
     Standby,
     StandbyNames,
@@ -29,6 +28,7 @@ from walkeeper_admin.primary.settings import (
     standbys,
     warnings,
 )
+from walkeeper_admin.primary.retention_slots import retention_warnings
 from walkeeper_admin.primary.standby_names import (
     DEFAULT_NAME,
     PARAMETER,

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from walkeeper_admin.primary.attach import Say, put_back
-from walkeeper_admin.primary.retention_slots import existing
-from walkeeper_admin.primary.settings import (
+from walkeeper_admin.primary.primary_settings import (
     POLL_S,
     StandbyNames,
     refuse_recovery,
@@ -26,6 +25,7 @@ from walkeeper_admin.primary.settings import (
     standby_names,
     standbys,
 )
+from walkeeper_admin.primary.retention_slots import existing
 from walkeeper_admin.primary.standby_names import (
     DEFAULT_NAME,
     PARAMETER,

@@ -7,7 +7,7 @@ Each line names the command that needs it (docs/attach.md#a-role).
 
 from __future__ import annotations
 
-from walkeeper_admin.primary.settings import GRANTABLE_SINCE
+from walkeeper_admin.primary.primary_settings import GRANTABLE_SINCE
 from walkeeper_admin.primary.standby_names import PARAMETER, REPLACED
 from walkeeper_proposer.postgres.primary_sql import connected
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_admin.primary.settings import refuse_recovery
+from walkeeper_admin.primary.primary_settings import refuse_recovery
 from walkeeper_common.errors import Refused
 
 # One connection streams, one compares; a base backup for a standby takes two more.

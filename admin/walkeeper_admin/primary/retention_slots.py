@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from walkeeper_admin.primary.settings import POLL_S
-from walkeeper_proposer.postgres.retention import retention_slot
+from walkeeper_admin.primary.primary_settings import POLL_S
+from walkeeper_proposer.postgres.primary_retention import retention_slot
 
 MADE_WITHIN_S = 3.0
 EXISTING = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = ANY($1)"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from walkeeper_admin.primary.settings import Standby
+from walkeeper_admin.primary.primary_settings import Standby
 from walkeeper_admin.primary.standby_names import string_literal
 
 PARAMETER = "synchronized_standby_slots"

@@ -41,8 +41,8 @@ from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.tuples.deform import deform, varlena
+from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.toast import nothing, plain
-from walkeeper_replay.tuples.versions import Versions, versions_of
 from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column

@@ -28,7 +28,12 @@ from walkeeper_replay.redo.page import (
     tuple_length,
 )
 from walkeeper_replay.redo.store import PageStore
-from walkeeper_replay.tuples.versions import XMAX_COMMITTED, makers_commit, takers_commit, takers_of
+from walkeeper_replay.tuples.row_versions import (
+    XMAX_COMMITTED,
+    makers_commit,
+    takers_commit,
+    takers_of,
+)
 from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
 from walkeeper_wal.records.segment import Column
 

@@ -22,7 +22,7 @@ from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.live import LiveFiles
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.safekeeper_link import SafekeeperLink
-from walkeeper_wal.sources.timelines import Stretch
+from walkeeper_wal.sources.segment_timelines import Stretch
 from walkeeper_wal.sources.wal_files import WalFiles
 
 NO_TIMELINES = 1 << 64

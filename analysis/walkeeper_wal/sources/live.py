@@ -26,7 +26,7 @@ from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.safekeeper_link import LogState, SafekeeperLink, Unavailable
-from walkeeper_wal.sources.timelines import Stretch, parse_history
+from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import Ends
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")

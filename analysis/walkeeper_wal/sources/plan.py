@@ -22,7 +22,7 @@ from walkeeper_wal.records.versions import MAJORS, unknown_magic
 from walkeeper_wal.records.walk import RECORD_BYTES_MAX
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.entry_files import holds_entries
-from walkeeper_wal.sources.timelines import Stretch, guessed_history, parse_history
+from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
 
 Chosen = tuple[int, ArchivedFile, int]

@@ -86,7 +86,7 @@ def command(
       1      at least one WARNING
       2      at least one FAILED, or usage
     """
-    from walkeeper_admin.check.checking import CheckSettings, run
+    from walkeeper_admin.check.all_checks import CheckSettings, run
     from walkeeper_admin.check.finding import Grade, document, shown, worst
 
     settings = CheckSettings(

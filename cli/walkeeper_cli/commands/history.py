@@ -8,14 +8,14 @@ import json
 import click
 
 from walkeeper_cli.commands.history_replay import REPLAY_COMMANDS
-from walkeeper_cli.history.options import (
+from walkeeper_cli.history.compiler_notice import tell_who_waits
+from walkeeper_cli.history.wal_options import (
     NameSource,
     Source,
     names_options,
     source_options,
     source_options_but,
 )
-from walkeeper_cli.history.waiting import tell_who_waits
 from walkeeper_cli.options import Timeout, config_option, json_option, option
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
@@ -54,7 +54,7 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     Example:
       walkeeper history stats --path /srv/wal --start-lsn 0/3000000 --per-record
     """
-    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.stats import document, gather
     from walkeeper_history.rows.stats import format_stats
 
@@ -110,7 +110,7 @@ def tables(
     Example:
       walkeeper history tables --path /srv/wal --output /data/wal --table records,xacts
     """
-    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.tables import write
 
     with opened(source) as archive:
@@ -163,9 +163,10 @@ def find(
     `walkeeper history catalog` wrote before the change. --base takes them from a base backup and
     the WAL since then.
     """
+    from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.find import document, lines, search
-    from walkeeper_cli.history.reading import opened
-    from walkeeper_wal.printable import json_text, printable
+    from walkeeper_common.printable import printable
+    from walkeeper_wal.json_text import json_text
 
     if (what is None) == (xid is None):
         raise click.UsageError("name the event (drop, truncate, delete, rewrite, all) or --xid")
@@ -204,7 +205,7 @@ def report(source: Source, output: str, named: NameSource) -> int:
     Example:
       walkeeper history report --path /srv/wal --output wal.html --dsn service=prod
     """
-    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.report import write
 
     with opened(source) as archive:
@@ -232,7 +233,7 @@ def catalog(dsn: str, output: str) -> None:
     Example:
       walkeeper history catalog --dsn service=prod --output /srv/wal-names.json
     """
-    from walkeeper_cli.history.reading import written_catalog
+    from walkeeper_cli.history.archive_reading import written_catalog
 
     names = written_catalog(dsn, output)
     click.echo(f"{output}: names of {len(names)} files of relations")
@@ -257,7 +258,7 @@ def index(source: Source, output: str) -> int:
     Example:
       walkeeper history index --path /srv/wal --output /data/wal-index.parquet
     """
-    from walkeeper_cli.history.reading import opened, updated_index
+    from walkeeper_cli.history.archive_reading import opened, updated_index
 
     ranges = (source.start_lsn, source.end_lsn, source.start_time, source.end_time)
     if any(each is not None for each in ranges):
@@ -299,7 +300,7 @@ def tail(source: Source, name: str, columns: str | None, interval: float, as_jso
     Example:
       walkeeper history tail --path /var/lib/postgresql/15/main/pg_wal --table checkpoints
     """
-    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.tail import tail as follow
 
     with opened(source) as archive:

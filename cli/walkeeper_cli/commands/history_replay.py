@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.history.options import (
+from walkeeper_cli.history.wal_options import (
     LsnText,
     Source,
     Time,
@@ -235,7 +235,7 @@ def stream(
 
     from walkeeper_cli.history.stream import Asked, open_sink
     from walkeeper_cli.history.stream import stream as run
-    from walkeeper_replay.change_stream import Scope
+    from walkeeper_replay.change_windows import Scope
 
     start = 0 if source.start_lsn is None else int(source.start_lsn)
     if mode != "append" and start:

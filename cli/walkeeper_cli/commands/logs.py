@@ -17,7 +17,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
     tls_option,
 )
-from walkeeper_cli.tables import table
+from walkeeper_cli.text_table import table
 from walkeeper_common.addresses import Address
 
 

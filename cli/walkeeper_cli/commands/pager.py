@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.history.options import LsnText
+from walkeeper_cli.history.wal_options import LsnText
 from walkeeper_cli.options import (
     HostPort,
     HostPorts,

@@ -89,12 +89,12 @@ def command(
     As Patroni's pre_promote, which keeps it from promoting too early (docs/patroni/):
       walkeeper settle --seal --replayed-by 'host=/var/run/postgresql user=postgres'
     """
-    from walkeeper_common.shell.logs import log_to_stderr
+    from walkeeper_common.shell.operator_log import log_to_stderr
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")
     if replayed_by is not None:
-        from walkeeper_admin.log_kind import refuse_logical
+        from walkeeper_admin.log_kind_check import refuse_logical
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     elif not yes and sys.stdin.isatty():

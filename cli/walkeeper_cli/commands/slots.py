@@ -15,7 +15,7 @@ from walkeeper_cli.options import (
     log_options,
     option,
 )
-from walkeeper_cli.tables import table
+from walkeeper_cli.text_table import table
 from walkeeper_common.addresses import Address
 
 

@@ -79,9 +79,9 @@ def command(
     check of the standby's WAL, its promotion, and a commit there that a quorum has. The old primary
     has sent all its WAL. It comes back as a standby without pg_rewind (docs/failover.md).
     """
-    from walkeeper_admin.log_kind import refuse_logical
+    from walkeeper_admin.log_kind_check import refuse_logical
     from walkeeper_admin.switchover import SwitchoverSettings, switch_over
-    from walkeeper_common.shell.logs import log_to_stderr
+    from walkeeper_common.shell.operator_log import log_to_stderr
 
     log_to_stderr("WARNING")
     refuse_logical(safekeepers, cluster, NO_STANDBY)

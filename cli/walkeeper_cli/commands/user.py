@@ -9,7 +9,7 @@ import sys
 import click
 
 from walkeeper_cli.options import config_option, option
-from walkeeper_cli.tables import table
+from walkeeper_cli.text_table import table
 from walkeeper_common.certificate_identity import ALL_CLUSTERS
 from walkeeper_common.errors import Refused
 from walkeeper_common.identity import Role

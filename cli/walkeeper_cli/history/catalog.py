@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.terminal import tell
+from walkeeper_cli.history.wal_options import NameSource
 from walkeeper_common.hidden_secrets import without_secrets
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.find import Finding, findings, transaction
 from walkeeper_history.rows.relation_names import RelationNames

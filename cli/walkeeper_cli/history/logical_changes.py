@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.wal_options import Source
 from walkeeper_replay.change_rows import Change
 from walkeeper_replay.logged_changes import LoggedChanges, selected
 from walkeeper_wal.errors import HistoryError

@@ -16,11 +16,11 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_cli.history.logical_changes import is_entry_log, logged
-from walkeeper_cli.history.options import Source
-from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.history.terminal import OnTerminal, tell
+from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
@@ -37,7 +37,7 @@ from walkeeper_replay.tuples.commits import Commit
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_wal.errors import HistoryError
-from walkeeper_wal.printable import json_text
+from walkeeper_wal.json_text import json_text
 from walkeeper_wal.sources.plan import Plan, make_plan
 
 FORMATS = ("parquet", "csv", "sql", "json")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from walkeeper_cli.history.options import NameSource
-from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.archive_reading import Archive
+from walkeeper_cli.history.wal_options import NameSource
 from walkeeper_history.report.data import ReportData, gather
-from walkeeper_history.report.page import render
+from walkeeper_history.report.html_page import render
 from walkeeper_history.whole_file import whole_file
 
 

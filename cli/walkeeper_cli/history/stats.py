@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import Stats, StatsRow
 from walkeeper_wal.sources.reading import Reading

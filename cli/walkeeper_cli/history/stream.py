@@ -14,16 +14,16 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from walkeeper_cli.history.options import Source
 from walkeeper_cli.history.replay_commands import tell_of_missing
 from walkeeper_cli.history.terminal import tell
+from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
 from walkeeper_replay.change_rows import SCHEMA
-from walkeeper_replay.change_stream import ChangeStream, Scope
+from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory

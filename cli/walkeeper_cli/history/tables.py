@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from walkeeper_cli.history.options import NameSource
-from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.archive_reading import Archive
+from walkeeper_cli.history.wal_options import NameSource
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import printable
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
-from walkeeper_wal.printable import printable
 
 
 def tail(

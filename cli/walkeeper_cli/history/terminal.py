@@ -7,7 +7,7 @@ from typing import IO
 
 import click
 
-from walkeeper_wal.printable import printable
+from walkeeper_common.printable import printable
 
 
 def tell(text: str) -> None:

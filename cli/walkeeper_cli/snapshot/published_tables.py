@@ -29,7 +29,7 @@ from psycopg import pq
 
 from walkeeper_admin import status
 from walkeeper_cli.snapshot.consumer_link import ConsumerLink
-from walkeeper_cli.snapshot.table_copy import PublishedTable, copy_table, published_tables
+from walkeeper_cli.snapshot.parquet_copy import PublishedTable, copy_table, published_tables
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn

@@ -21,7 +21,7 @@ import uvloop
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.shell.certificate_watch import read_again, watch_files
 from walkeeper_common.shell.descriptors import take_descriptors
-from walkeeper_common.shell.logs import background_output, log_in_background
+from walkeeper_common.shell.operator_log import background_output, log_in_background
 
 logger = logging.getLogger("walkeeper")
 

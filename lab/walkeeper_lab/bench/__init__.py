@@ -5,6 +5,6 @@ bench_server.py one primary, made once, for all sides
 sides.py        the receivers of commits: three pg_receivewal, three safekeepers, or none
 commit.py, bulk.py, failover.py     the measurements
 pairs.py        alternating rounds, ratios and their medians
-report.py       table, JSON, plot
-show.py         a run, which leaves nothing on the machine
+bench_report.py table, JSON, plot
+bench_run.py    a run, which leaves nothing on the machine
 """

@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.logs import log_to_stderr
+from walkeeper_common.shell.operator_log import log_to_stderr
+from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.disk import Disk, disk_of
-from walkeeper_lab.bench.report import Report, check_outputs
 from walkeeper_lab.bench.rounds import Bench, take_turns
 from walkeeper_lab.bench.sides import Nobody, Receivers, Safekeepers, Side
 from walkeeper_lab.local.postgresql import PostgreSQL

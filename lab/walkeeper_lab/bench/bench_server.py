@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
-from walkeeper_lab.local.ports import HOST
 from walkeeper_lab.local.postgresql import USER, PostgreSQL
+from walkeeper_lab.local.tcp_ports import HOST
 
 SETTINGS = {
     "shared_buffers": "256MB",

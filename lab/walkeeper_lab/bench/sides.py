@@ -19,8 +19,8 @@ from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.child_process import ChildProcess
-from walkeeper_lab.local.ports import HOST, free_port
 from walkeeper_lab.local.postgresql import USER, PostgreSQL
+from walkeeper_lab.local.tcp_ports import HOST, free_port
 
 RECEIVERS = 3
 QUORUM = 2

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_lab.demo.progress import Progress
+from walkeeper_lab.demo.demo_output import Progress
 from walkeeper_lab.demo.stage import Stage
 from walkeeper_lab.demo.step import ClaimFailed, Step
 from walkeeper_lab.demo.steps import (

@@ -22,9 +22,9 @@ from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_lab.demo.load import TABLE, Load
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.local_tls import LocalTls
-from walkeeper_lab.local.ports import HOST, free_port
 from walkeeper_lab.local.postgresql import PostgreSQL
 from walkeeper_lab.local.programs import Programs
+from walkeeper_lab.local.tcp_ports import HOST, free_port
 
 CLUSTER, PROPOSER = "main", "walkeeper"
 SAFEKEEPERS = 3

@@ -29,7 +29,9 @@ READY = b"ready: "
 PR_SET_PDEATHSIG = 1
 STOP_S = 10.0
 LAST_WORDS_BYTES = 4096
-LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # as in walkeeper_common.shell.logs
+LOG_PREFIX = re.compile(
+    r"^\S+ \S+ UTC \[\d+\] \w+:\s+"
+)  # as in walkeeper_common.shell.operator_log
 
 
 def walkeeper_command(*arguments: str) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ import asyncpg
 from walkeeper_common.errors import Refused
 from walkeeper_lab.local import shared_memory
 from walkeeper_lab.local.child_process import ChildProcess
-from walkeeper_lab.local.ports import HOST, free_port
 from walkeeper_lab.local.programs import Programs
+from walkeeper_lab.local.tcp_ports import HOST, free_port
 from walkeeper_proposer.postgres.primary_sql import LOST
 
 USER = "postgres"

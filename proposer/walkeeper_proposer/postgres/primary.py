@@ -38,6 +38,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     WalArrived,
 )
 from walkeeper_proposer.postgres.commit_times import CommitTimes
+from walkeeper_proposer.postgres.primary_retention import Retention
 from walkeeper_proposer.postgres.replication_connection import (
     SLOT_IN_USE,
     ReplicationConnection,
@@ -47,7 +48,6 @@ from walkeeper_proposer.postgres.replication_connection import (
     WalRemovedOnPrimary,
     understood,
 )
-from walkeeper_proposer.postgres.retention import Retention
 from walkeeper_proposer.postgres.slot_rivals import SlotRivals
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 

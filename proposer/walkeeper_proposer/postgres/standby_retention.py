@@ -7,7 +7,8 @@ The slot is NAME_retention, as on a primary. A standby cannot write a nonce, and
 last restartpoint stands for a checkpoint record of the log, which is a telling record. PostgreSQL
 keeps the WAL from that checkpoint's redo LSN on in any case. The slot stands there, so a standby
 keeps hardly more WAL than without it. The first checkpoints after a promotion would remove that
-WAL, but the slot outlives the promotion. The new primary's proposer moves it then (retention.py).
+WAL, but the slot outlives the promotion. The new primary's proposer moves it then
+(primary_retention.py).
 
 A checkpoint counts SURE_S after its first look. Safekeepers make commit_lsn durable every 5 s. A
 comparison ends at their durable commit_lsn, after a power failure as well.
@@ -23,8 +24,8 @@ import asyncpg
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
+from walkeeper_proposer.postgres.primary_retention import ADVANCE, LASTING, RIGHTS, make_slot
 from walkeeper_proposer.postgres.primary_sql import connected
-from walkeeper_proposer.postgres.retention import ADVANCE, LASTING, RIGHTS, make_slot
 
 logger = logging.getLogger("walkeeper.retention")
 

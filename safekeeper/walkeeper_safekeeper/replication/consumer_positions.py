@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.consumer_slots import SlotNews
-from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.physical_slots import Slots
 
 
 class ConsumerPositions:

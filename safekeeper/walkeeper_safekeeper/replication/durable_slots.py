@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.replication.slots import Slot, Slots
+from walkeeper_safekeeper.replication.physical_slots import Slot, Slots
 
 
 class DurableSlots:

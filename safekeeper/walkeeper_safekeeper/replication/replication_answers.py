@@ -23,8 +23,8 @@ from walkeeper_common.postgres.pgwire import (
 from walkeeper_common.postgres.replication_commands import CreateSlot
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.replication.login import Login
+from walkeeper_safekeeper.replication.physical_slots import Slot
 from walkeeper_safekeeper.replication.served_log import ServedLog
-from walkeeper_safekeeper.replication.slots import Slot
 
 PROBE = re.compile(r"select\s+(pg_catalog\s*\.\s*)?pg_is_in_recovery\s*\(\s*\)\s*;?", re.IGNORECASE)
 FIXED_SETTINGS = {

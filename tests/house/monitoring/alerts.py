@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from tests.house.monitoring.page import METRICS
+from tests.house.monitoring.metrics_page import METRICS
 from tests.support.folders import ROOT
 
 RUNBOOKS = "docs/runbooks.md"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.house.monitoring.alerts import names_in
-from tests.house.monitoring.page import DAEMONS, METRICS
+from tests.house.monitoring.metrics_page import DAEMONS, METRICS
 from walkeeper_common.metrics import Kind, Metric
 
 SOURCE = {"type": "prometheus", "uid": "${source}"}

@@ -32,13 +32,13 @@ import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
-from tests.proof.chaos.cluster import ChaosCluster
+from tests.proof.chaos.checked_loads import Loads
+from tests.proof.chaos.fault_report import Report
+from tests.proof.chaos.fault_run import Plan, Runner, kept_evidence
+from tests.proof.chaos.faulted_cluster import ChaosCluster
 from tests.proof.chaos.kinds import KINDS, kinds_named
-from tests.proof.chaos.load import Loads
 from tests.proof.chaos.loop_disk import remove_leftover_mounts
-from tests.proof.chaos.network import remove_leftovers, why_not
-from tests.proof.chaos.report import Report
-from tests.proof.chaos.runner import Plan, Runner, kept_evidence
+from tests.proof.chaos.namespaces import remove_leftovers, why_not
 from tests.proof.chaos.verdicts import CannotRun, NoProgress, Violation
 from tests.support.installations import WHEELS, Unavailable, binaries
 from tests.support.postgres_server import installation

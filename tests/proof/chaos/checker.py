@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from tests.proof.chaos.cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
-from tests.proof.chaos.load import ACCOUNTS, BALANCE, BALANCES, SNAPSHOT, Loads
+from tests.proof.chaos.checked_loads import ACCOUNTS, BALANCE, BALANCES, SNAPSHOT, Loads
+from tests.proof.chaos.faulted_cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
 from tests.proof.chaos.verdicts import Violation
 from tests.support.cluster import lsn_of
 from tests.support.journal import IDS_PER_WRITER, Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.recovery import assembled_wal, recovered
+from tests.support.segment_files import assert_same_wal
 from tests.support.waiting import wait_until
-from tests.support.wal_files import assert_same_wal
 
 SHOWN_MAX = 5
 LONG_TRANSACTIONS = "SELECT id, count(*) FROM long_transactions GROUP BY id"

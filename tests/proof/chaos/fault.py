@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tests.proof.chaos.cluster import NUMBERS, ChaosCluster
+from tests.proof.chaos.faulted_cluster import NUMBERS, ChaosCluster
 
 FELT_S = 20.0
 

@@ -16,7 +16,7 @@ import os
 import struct
 from pathlib import Path
 
-from tests.proof.chaos.network import run, succeeds
+from tests.proof.chaos.namespaces import run, succeeds
 from tests.support.waiting import wait_until
 
 DISK_BYTES = 4 << 30

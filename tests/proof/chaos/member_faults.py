@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from tests.proof.chaos.cluster import SAFEKEEPER_PORT
 from tests.proof.chaos.fault import FELT_S, Fault, named
+from tests.proof.chaos.faulted_cluster import SAFEKEEPER_PORT
 from tests.proof.chaos.verdicts import NoProgress, NotFelt
 from tests.support.cluster import WALKEEPER
 from tests.support.postgres_server import server_environment

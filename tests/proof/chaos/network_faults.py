@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.chaos.fault import Fault, SafekeepersAway, named
-from tests.proof.chaos.network import Node
+from tests.proof.chaos.namespaces import Node
 
 PARTITION_S = (0.5, 3.0)
 # Longer than the proposer tolerates a silent safekeeper (10 s), and longer than its

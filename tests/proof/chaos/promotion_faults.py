@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tests.proof.chaos.cluster import COPIES, STANDBY_SETTINGS
 from tests.proof.chaos.fault import Fault
+from tests.proof.chaos.faulted_cluster import COPIES, STANDBY_SETTINGS
+from tests.proof.chaos.namespace_servers import NamespacedServer
 from tests.proof.chaos.process_faults import DEPOSED_S
-from tests.proof.chaos.servers import NamespacedServer
 from tests.proof.chaos.verdicts import Violation
 from tests.support.cluster import Daemon, lsn_of
 from tests.support.waiting import NotInTime

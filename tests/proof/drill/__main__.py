@@ -24,10 +24,10 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.proof.drill.catalogue import INCIDENTS
+from tests.proof.drill.all_incidents import INCIDENTS
+from tests.proof.drill.drill_page import page
+from tests.proof.drill.incident_run import Result, drill
 from tests.proof.drill.prometheus import found_prometheus
-from tests.proof.drill.report import page
-from tests.proof.drill.runner import Result, drill
 from tests.proof.drill.views import Sight
 from tests.support.folders import ROOT
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from tests.proof.drill.stage import Stage
+from tests.proof.drill.incident_stage import Stage
 from tests.support.postgres_server import PostgresServer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.chaos.loop_disk import LoopDisk
-from tests.proof.chaos.network import run
+from tests.proof.chaos.namespaces import run
 
 SIZE_BYTES = 256 << 20
 

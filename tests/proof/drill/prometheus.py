@@ -22,7 +22,7 @@ import yaml
 
 from tests.support.folders import ROOT
 from tests.support.waiting import wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 RULES = ROOT / "docs/monitoring/alerts.yml"
 EVERY = "1s"

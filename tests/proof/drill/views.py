@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.proof.drill.incident import Incident
 from tests.support.waiting import NotInTime, wait_until
-from walkeeper_admin.check.checking import CheckSettings, run
+from walkeeper_admin.check.all_checks import CheckSettings, run
 from walkeeper_admin.check.finding import Finding, Grade
 
 Look = Callable[[], str | None]

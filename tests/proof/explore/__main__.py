@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.proof.explore.breadth_first import Result, explore
 from tests.proof.explore.runs import ALL, LARGE, SMALL
-from tests.proof.explore.search import Result, explore
 from tests.support.folders import ROOT
 
 KEPT = ROOT / "build/prove"

@@ -25,11 +25,11 @@ from typing import TypeAlias
 
 from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.explored_world import NOBODY, Action, Draft, State, World
 from tests.proof.explore.interned import Interned
 from tests.proof.explore.proposer_node import configuration, incarnation
 from tests.proof.explore.queues import EMPTY
 from tests.proof.explore.tiny_wal import CREATION_LSN
-from tests.proof.explore.world import NOBODY, Action, Draft, State, World
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from tests.proof.fuzz import runner
-from tests.proof.fuzz.catalog import PLACES, load
 from tests.proof.fuzz.statistics import Run, table
+from tests.proof.fuzz.targets import PLACES, load
 
 
 def main() -> int:

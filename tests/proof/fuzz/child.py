@@ -15,8 +15,8 @@ from random import Random
 
 import atheris
 
-from tests.proof.fuzz.catalog import NOT_TRACED, PACKAGES, load
 from tests.proof.fuzz.contract import Target
+from tests.proof.fuzz.targets import NOT_TRACED, PACKAGES, load
 
 # A length field that allocates more than its limit ends as a MemoryError, also where nobody
 # touches the memory and RSS would not show it.

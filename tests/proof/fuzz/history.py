@@ -126,9 +126,9 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 
 def run_names(data: bytes) -> None:
     """Read names of files in an archive, and the text of a history file."""
+    from walkeeper_common.printable import printable
     from walkeeper_wal.errors import HistoryError
-    from walkeeper_wal.printable import printable
-    from walkeeper_wal.sources.timelines import parse_history
+    from walkeeper_wal.sources.segment_timelines import parse_history
 
     text = data.decode("utf-8", "replace")
     path, _, content = text.partition("\n")

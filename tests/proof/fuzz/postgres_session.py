@@ -40,8 +40,8 @@ from walkeeper_common.postgres.pgwire import (
     unpack_from_sender,
 )
 from walkeeper_safekeeper.replication.client_connection import ClientGone
+from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
-from walkeeper_safekeeper.replication.slots import Slots
 from walkeeper_safekeeper.replication.transcoding import transcoded_answer
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
 
-from tests.proof.fuzz.catalog import load
 from tests.proof.fuzz.corpus import CRASHES, pack, unpack
 from tests.proof.fuzz.statistics import Run
+from tests.proof.fuzz.targets import load
 from tests.support.folders import ROOT
 
 COLLECTED = ROOT / "build" / "fuzz"

@@ -17,7 +17,7 @@ from tests.proof.fuzz.contract import Mutation, Target, require
 from tests.safekeeper.test_control_file import FULL, PREPARED
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.storage import control_file
 
 FRONT = Struct("!8sII")

@@ -54,7 +54,7 @@ from walkeeper_safekeeper.consensus.creation import configured, prepared
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
 from walkeeper_safekeeper.proposer_sessions import PROPOSERS_KNOWN_MAX, ProposerSessions
-from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.storage.sealed_file import seal
 
 BALLOT = Ballot(1, b"p" * 16)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.proof.mutants import document, killers, table
 from tests.proof.mutants.catalogue import MUTANTS
-from tests.proof.mutants.finding import find
+from tests.proof.mutants.killer_search import find
 from tests.proof.mutants.mutant import Mutant
 
 

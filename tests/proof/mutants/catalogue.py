@@ -6,7 +6,6 @@ from tests.proof.mutants.access import ACCESS
 from tests.proof.mutants.analysing import ANALYSING
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
-from tests.proof.mutants.bounds import BOUNDS
 from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
@@ -14,11 +13,12 @@ from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
+from tests.proof.mutants.limits import BOUNDS
 from tests.proof.mutants.logical import LOGICAL
 from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
 from tests.proof.mutants.quorums import QUORUMS
-from tests.proof.mutants.reading import READING
+from tests.proof.mutants.readers import READING
 from tests.proof.mutants.replacing import REPLACEMENTS
 from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.storing import STORING

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tests.proof.recoveries.comparison import Figures, compared
+from tests.proof.recoveries.seed_comparison import Figures, compared
 from tests.support.installations import Unavailable, binaries
 from tests.support.postgres_server import installation
 

@@ -264,7 +264,7 @@ class ProposerNode:
         self._later(self.world.delay_ms(), start)
 
     def _look_for_nonce(self, serial: int, last_lsn: Lsn | None) -> None:
-        """Write a nonce if the WAL lacks one, as the shell's SQL connection does (retention.py).
+        """Write a nonce if the WAL lacks one, as primary_retention.py does over SQL.
 
         Look again once a second.
         """

@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
-from tests.proof.sim.options import AskedOptions
 from tests.proof.sim.oracle import NoProgress, Violation
 from tests.proof.sim.story import Story
+from tests.proof.sim.troubles import AskedOptions
 
 PASSED, BROKEN, VIOLATED, STUCK = 0, 1, 2, 3
 

@@ -8,12 +8,12 @@ from typing import Unpack
 from tests.proof.sim import faults, healing, plots, replacing
 from tests.proof.sim.archive import Archived
 from tests.proof.sim.network import Network
-from tests.proof.sim.options import AskedOptions
 from tests.proof.sim.oracle import Oracles, Standing
 from tests.proof.sim.primary import Primary
 from tests.proof.sim.proposer_node import ProposerNode
 from tests.proof.sim.safekeeper_node import SafekeeperNode
 from tests.proof.sim.servers import members
+from tests.proof.sim.troubles import AskedOptions
 from tests.proof.sim.world import World
 from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment

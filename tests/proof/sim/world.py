@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias, Unpack
 
-from tests.proof.sim.options import AskedOptions, Options
 from tests.proof.sim.oracle import NoProgress
+from tests.proof.sim.troubles import AskedOptions, Options
 
 EVENTS_MAX = 1_000_000
 LOOK_MS = 4

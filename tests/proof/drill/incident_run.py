@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.proof.chaos.loop_disk import remove_leftover_mounts
 from tests.proof.drill.incident import Commits, Incident
-from tests.proof.drill.stage import Stage
+from tests.proof.drill.incident_stage import Stage
 from tests.proof.drill.views import Sight, watch
 from tests.support.waiting import NotInTime, wait_until
 

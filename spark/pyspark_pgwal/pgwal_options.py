@@ -9,12 +9,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.rows.relation_names import RelationNames, load_names
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
 from walkeeper_history.time_text import parse_time
-from walkeeper_history.times import CommitTimes
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan

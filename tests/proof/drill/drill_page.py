@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tests.proof.drill.runner import Result
+from tests.proof.drill.incident_run import Result
 from tests.proof.drill.views import Sight
 from walkeeper_common.shell.version import program_version
 

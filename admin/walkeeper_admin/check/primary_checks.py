@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
+from walkeeper_admin.primary.primary_settings import standby_names, warnings
 from walkeeper_admin.primary.requirements import FACTS, PrimaryFacts, lines_to_set
-from walkeeper_admin.primary.settings import standby_names, warnings
 from walkeeper_admin.primary.standby_names import requires
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected

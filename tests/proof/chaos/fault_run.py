@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.proof.chaos.checked_loads import Loads
 from tests.proof.chaos.checker import PrimaryIsLost
-from tests.proof.chaos.cluster import ChaosCluster, status_command
 from tests.proof.chaos.fault import Fault
-from tests.proof.chaos.load import Loads
-from tests.proof.chaos.report import Occasion, Report
+from tests.proof.chaos.fault_report import Occasion, Report
+from tests.proof.chaos.faulted_cluster import ChaosCluster, status_command
 from tests.proof.chaos.verdicts import NoProgress, Violation
 from tests.support.cluster import lsn_of
 from tests.support.waiting import NotInTime

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.proof.chaos.network import Node
+from tests.proof.chaos.namespaces import Node
 from tests.support.postgres_server import (
     SETTINGS,
     PostgresServer,

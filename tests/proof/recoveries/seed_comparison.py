@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.proof.recoveries.clock_steps import moment, step_clock
-from tests.proof.recoveries.recovery import Described, Recovered, Row, recovered
+from tests.proof.recoveries.recovered_server import Described, Recovered, Row, recovered
 from tests.proof.recoveries.work import Work
 from tests.support.postgres_server import (
     PostgresServer,
@@ -32,7 +32,7 @@ from tests.support.postgres_server import (
 )
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.times import CommitTimes
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import Change
 from walkeeper_replay.changes import ChangeReader

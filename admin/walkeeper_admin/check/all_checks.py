@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from walkeeper_admin.check.archive import from_reports, restorable
+from walkeeper_admin.check.archive_checks import from_reports, restorable
 from walkeeper_admin.check.certificates import from_certificates
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.check.marker import (
@@ -21,11 +21,11 @@ from walkeeper_admin.check.marker import (
     wait_archived,
     wait_on_quorum,
 )
-from walkeeper_admin.check.members import from_status
-from walkeeper_admin.check.primary import from_primary
+from walkeeper_admin.check.primary_checks import from_primary
+from walkeeper_admin.check.status_checks import from_status
+from walkeeper_admin.log_verdict import name_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.status import gather
-from walkeeper_admin.verdict import name_of
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import WalkeeperError
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.proof.chaos.loop_disk import LoopDisk
-from tests.proof.chaos.network import Network, Node
-from tests.proof.chaos.servers import NamespacedServer
+from tests.proof.chaos.namespace_servers import NamespacedServer
+from tests.proof.chaos.namespaces import Network, Node
 from tests.proof.chaos.steered_disk import SteeredDisk, compiled_library
 from tests.proof.chaos.verdicts import DaemonBroke, Violation
 from tests.support.cluster import Cluster, Daemon, lsn_of, walkeeper

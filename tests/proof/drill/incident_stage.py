@@ -24,7 +24,7 @@ from tests.support.cluster import Cluster, Daemon, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.standbys import standby_of
 from tests.support.waiting import wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 NUMBERS = (1, 2, 3)
 KEPT = "8MB"

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_pgwal.batch import partitions_of, read_partition
-from pyspark_pgwal.options import PgWalOptions, refuse_other_system
+from pyspark_pgwal.pgwal_options import PgWalOptions, refuse_other_system
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import log_end
 from walkeeper_wal.errors import HistoryError

@@ -16,11 +16,11 @@ from importlib.resources import files as package_files
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import printable
 from walkeeper_history.report.charts import Bar, iec, share, stacked
 from walkeeper_history.report.checkpoint_spacing import Spacing, spacings
 from walkeeper_history.report.data import ReportData
 from walkeeper_history.rows.relation_names import RelationNames
-from walkeeper_wal.printable import printable
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Problem
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
-from walkeeper_admin.verdict import judge, name_of
+from walkeeper_admin.log_verdict import judge, name_of
 
 FREE_SHARE_MIN = 0.1  # a day without a member fills a disk that has less
 FSYNC_S_MAX = 0.05  # on average: 20 commits a second for one client

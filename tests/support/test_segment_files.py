@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import wal_files
+from tests.support import segment_files
 
 SEGMENT_BYTES = 1 << 10
 FIRST, SECOND = "000000010000000000000001", "000000010000000000000002"
@@ -21,7 +21,7 @@ def folder(path: Path, segments: dict[str, bytes]) -> Path:
 
 
 def compare(one: Path, other: Path) -> int:
-    return wal_files.assert_each_pair_same([one, other], END_LSN, SEGMENT_BYTES)
+    return segment_files.assert_each_pair_same([one, other], END_LSN, SEGMENT_BYTES)
 
 
 def test_a_segment_that_one_side_removes_meanwhile_does_not_count(
@@ -30,13 +30,13 @@ def test_a_segment_that_one_side_removes_meanwhile_does_not_count(
     one = folder(tmp_path / "one", {FIRST: b"a", SECOND: b"b"})
     other = folder(tmp_path / "other", {SECOND: b"b"})
     # The listing is of a moment before retention removed the first segment.
-    monkeypatch.setattr(wal_files, "segments", lambda directory: [FIRST, SECOND])
+    monkeypatch.setattr(segment_files, "segments", lambda directory: [FIRST, SECOND])
     assert compare(one, other) == compare(other, one) == 1
 
 
 def test_a_comparison_of_no_segment_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = folder(tmp_path / "one", {FIRST: b"a"}), folder(tmp_path / "other", {})
-    monkeypatch.setattr(wal_files, "segments", lambda directory: [FIRST])
+    monkeypatch.setattr(segment_files, "segments", lambda directory: [FIRST])
     with pytest.raises(AssertionError, match="share no segment"):
         compare(one, other)
 

@@ -1,6 +1,6 @@
-"""Names and texts of WAL, archives and servers, made fit for a line that people read. Pure.
+"""JSON of one line with names and texts of WAL, archives and servers. Pure.
 
-The rule is `walkeeper_common.printable`; this module adds JSON of one line.
+The rule of what is fit to print is `walkeeper_common.printable`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from walkeeper_common.printable import UNPRINTABLE, escape_of, printable
-
-__all__ = ["UNPRINTABLE", "escape_of", "json_text", "printable"]
+from walkeeper_common.printable import UNPRINTABLE
 
 
 def json_text(value: Any) -> str:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from walkeeper_cli.history.catalog import relation_names, write_catalog
-from walkeeper_cli.history.options import NameSource, Source
 from walkeeper_cli.history.terminal import tell
+from walkeeper_cli.history.wal_options import NameSource, Source
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.find import SegmentDeeds, deeds_of_segment
 from walkeeper_history.indexed_find import read_with
+from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.segment_index import Misfit, ProvenIndex, Updated, update_index
-from walkeeper_history.times import CommitTimes
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.reading import Reading, Summary

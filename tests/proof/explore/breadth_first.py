@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.explored_world import Action, State, World
 from tests.proof.explore.member_world import MemberWorld
-from tests.proof.explore.world import Action, State, World
 from tests.proof.sim.oracle import Violation
 
 

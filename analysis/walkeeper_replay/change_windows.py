@@ -37,8 +37,8 @@ from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.redo.wal_pass import pass_over, xlog_records
+from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch
-from walkeeper_replay.tuples.versions import joined
 from walkeeper_replay.tuples.visible import all_tuples
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_replay.undescribed import Undescribed
