@@ -3,7 +3,7 @@
     reserve(addresses, cluster, owner, after=) -> the number, or None without a quorum that can
 
 Contract: two owners never get one number, also at the same time and with members down
-(common/wire/timeline_reservation.py). The same owner gets the same number again.
+(wire/timeline_reservation.py). The same owner gets the same number again.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ A commit or an end-of-recovery record has the time in microseconds. A checkpoint
 so two promotions by one script may write the same one. It tells only if nothing better is kept.
 
 A server may have WAL after the log's committed end on the log's last timeline. It is no branch if
-the bytes before that end show the same timeline. A promotion there leaves out nothing, and the gate
-accepts it. The Verdict has the size of this WAL. The comparison does not wait for its commit. After
-a power failure of all machines, safekeepers may know less than was committed until an election, and
-the election may need this server.
+the bytes before that end show the same timeline. A promotion there leaves out nothing, and the
+check accepts it. The Verdict has the size of this WAL. The comparison does not wait for its commit.
+After a power failure of all machines, safekeepers may know less than was committed until an
+election, and the election may need this server.
 """
 
 from __future__ import annotations

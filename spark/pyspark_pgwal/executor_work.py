@@ -1,6 +1,6 @@
 """Run the per-segment work of `walkeeper history` on Spark's executors.
 
-Contract: as with wal/sweep.py's read_each, segments come back in the order of the log. Their
+Contract: as in threaded_reading.py, segments come back in the order of the log. Their
 results travel pickled and the driver holds them, so they must be small: sums, findings, names of
 written files. Executors need walkeeper installed and the same path to the archive. It works without
 pandas, since it is a map over partitions, not a function over frames.

@@ -1,8 +1,8 @@
 """The requests beside the consensus: reads of WAL, the creation of a log, status.
 
 They share the port, the framing and the rules of `messages.py`. A read feeds a laggard from a
-donor or lets the gate compare bytes (docs/protocol.md R13, docs/steps.md); the two phases
-of creation are R17.
+donor, or serves the check of the primary (docs/protocol.md R13, docs/steps.md). The two phases of
+creation are R17.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The core asks on the greetings, before it bumps any ballot, and again on the votes. It also asks on
 every new connection to PostgreSQL, with the end received so far in the place of C. Neon needs no
-gate, because it starts PostgreSQL from a base backup at exactly the consensus LSN. A stock primary
-brings a pg_wal of its own.
+such check, because it starts PostgreSQL from a base backup at exactly the consensus LSN. A stock
+primary brings a pg_wal of its own.
 """
 
 from __future__ import annotations

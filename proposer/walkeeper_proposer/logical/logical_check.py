@@ -2,11 +2,12 @@
 
     start() -> effects, then feed it the answers; `verdict` is set when it is over
 
-The logical counterpart of primary_check.py and gate.py. There are no bytes to compare. The log's
-end LSN E, read from the donor, is compared with the primary's slot and timeline instead
+The logical counterpart of primary_check.py and admission.py. There are no bytes to compare. The
+end LSN E of the log, read from the donor, is compared with the primary's slot and timeline instead
 (docs/logical.md). The log's last transaction is compared with the one that the slot sends again
-(overlap.py). The slot's confirmed_flush_lsn never passes E, because the proposer reports only what
-a quorum has. So a slot beyond E was moved or made anew, and the changes in between are in no log.
+(past_comparison.py). The slot's confirmed_flush_lsn never passes E, because the proposer reports
+only what a quorum has. So a slot beyond E was moved or made anew, and the changes in between are
+in no log.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""A module's name says which one is meant: a second one of the same name needs a reason here."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from tests.support.folders import PRODUCT, ROOT
+
+# A module in one of these folders may have the name of the part that it is about.
+NAMED_AFTER_ITS_PART = {
+    "cli/walkeeper_cli/commands": "a command, and the library that performs it",
+    "cli/walkeeper_cli/history": "a command of `walkeeper history`, and the library's module",
+    "tests/proof/fuzz": "a target of the fuzzer, and the module under attack",
+    "tests/proof/mutants": "the mutants of a rule, and the module that has the rule",
+    "tests/proof/sim": "a simulated part, and the real one",
+    "tests/with_postgres": "a subject on real servers, and the same one without them",
+}
+MAY_OCCUR_TWICE = {
+    "benchmark": "a benchmark for each package, run as `python -m tests.PACKAGE.benchmark`",
+    "conftest": "pytest's name",
+    "daemon": "one for each daemon",
+    "driver": "one for each core, with the same place in its package",
+    "errors": "one for each library, for its callers",
+    "metrics": "one for each daemon: the definitions of its figures",
+    "monitoring": "one for each daemon: its --http",
+    "proposer_node": "explored, it steps the core alone; simulated, it runs the driver too",
+    "settings": "one for each daemon",
+}
+PYTHONS_OWN = ("__init__", "__main__")
+FILES_OF_AN_EXAMPLE = ("click.py", "script.py", "test_x.py", "test_z.py")
+MENTION = re.compile(r"(?<![\w*/.])((?:[a-z_]\w*/)*[a-z_]\w*\.py)\b")
+
+
+def modules() -> list[PurePosixPath]:
+    paths = [p for folder in (*PRODUCT, "tests") for p in (ROOT / folder).rglob("*.py")]
+    return [PurePosixPath(path.relative_to(ROOT)) for path in sorted(paths)]
+
+
+def doubles(paths: Iterable[PurePosixPath]) -> dict[str, list[str]]:
+    """Return each name that several modules have, although no reason is given for it."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        if path.stem not in PYTHONS_OWN and str(path.parent) not in NAMED_AFTER_ITS_PART:
+            places[path.stem].append(str(path))
+    return {
+        name: found
+        for name, found in places.items()
+        if len(found) > 1 and name not in MAY_OCCUR_TWICE
+    }
+
+
+def test_a_module_name_that_occurs_twice_has_a_reason() -> None:
+    assert not doubles(modules())
+
+
+def test_each_reason_is_still_needed() -> None:
+    names = [path.stem for path in modules()]
+    assert not [name for name in MAY_OCCUR_TWICE if names.count(name) < 2]
+    assert not [folder for folder in NAMED_AFTER_ITS_PART if not (ROOT / folder).is_dir()]
+
+
+def test_a_second_module_of_a_name_is_seen() -> None:
+    known = PurePosixPath("common/walkeeper_common/quorum.py")
+    assert doubles([known, PurePosixPath("pager/walkeeper_pager/quorum.py")]).keys() == {"quorum"}
+    assert not doubles([known, PurePosixPath("tests/proof/mutants/quorum.py")])
+
+
+def mentions() -> Iterable[tuple[str, str]]:
+    """Yield the file and the name of each Python file that a text of this project mentions."""
+    texts = [ROOT / path for path in modules()]
+    texts += [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
+    for path in texts:
+        if path != Path(__file__):
+            for name in MENTION.findall(path.read_text()):
+                yield str(path.relative_to(ROOT)), name
+
+
+def test_a_file_that_a_text_mentions_exists() -> None:
+    known = [f"/{path}" for path in modules()]
+    known += [f"/{path}" for folder in (".ci", "docker") for path in (ROOT / folder).rglob("*.py")]
+    gone = {
+        (file, name)
+        for file, name in mentions()
+        if PurePosixPath(name).name not in FILES_OF_AN_EXAMPLE
+        and not any(path.endswith(f"/{name}") for path in known)
+    }
+    assert not gone, sorted(gone)
