@@ -258,38 +258,59 @@ log_json_option = option(
 )
 
 
-def use_tls(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Use the file of --tls in this process, before the command runs."""
+def process_option(
+    *declarations: str, use: Callable[[Any], None], **keywords: Any
+) -> Callable[[Function], Function]:
+    """Return an option whose value `use` puts into effect for this process.
+
+    The command does not get the value. `use` runs before the command, also without a value."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if not ctx.resilient_parsing:
+            use(value)
+
+    return option(*declarations, expose_value=False, callback=callback, **keywords)
+
+
+def use_tls(file: str | None) -> None:
+    """Use this file for TLS to safekeepers, or no TLS without one."""
     from walkeeper_common.shell.own_credentials import use_credentials
 
-    if not ctx.resilient_parsing:
-        use_credentials(value)
+    use_credentials(file)
 
 
-tls_option = option(
+def use_archive_keys(file: str | None) -> None:
+    """Use the keys of this file for an encrypted archive."""
+    if file is not None:
+        from walkeeper_archive.own_keys import use_keys
+
+        use_keys(file)
+
+
+def _use_http_token(file: str | None) -> None:
+    from walkeeper_common.shell.http_locks import use_http_token
+
+    use_http_token(file)
+
+
+def _use_https(is_on: bool) -> None:
+    from walkeeper_common.shell.http_locks import use_https
+
+    use_https(is_on=is_on)
+
+
+tls_option = process_option(
     "--tls",
+    use=use_tls,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    expose_value=False,
-    callback=use_tls,
     help="Speak TLS to safekeepers, with the key, the certificate and the CA in this file. "
     "`walkeeper certs` makes it.",
 )
-
-
-def use_archive_keys(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Use the keys of --archive-keys in this process, before the command runs."""
-    if value is not None and not ctx.resilient_parsing:
-        from walkeeper_archive.own_keys import use_keys
-
-        use_keys(value)
-
-
-archive_keys_option = option(
+archive_keys_option = process_option(
     "--archive-keys",
+    use=use_archive_keys,
     metavar="FILE",
-    expose_value=False,
-    callback=use_archive_keys,
     help="The keys of an encrypted archive: lines of an id and 64 hexadecimal digits. env:NAME "
     "takes the lines of a variable.",
 )
@@ -314,39 +335,18 @@ http_option = option(
     metavar="HOST:PORT",
     help="Serve /metrics, /health and /ready here.",
 )
-
-
-def use_token(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Use the file of --http-token in this process, before the command runs."""
-    from walkeeper_common.shell.http_locks import use_http_token
-
-    if not ctx.resilient_parsing:
-        use_http_token(value)
-
-
-http_token_option = option(
+http_token_option = process_option(
     "--http-token",
+    use=_use_http_token,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    expose_value=False,
-    callback=use_token,
     help="Ask clients of --http for a token in this file, one a line. /health and /ready stay "
     "open.",
 )
-
-
-def _use_https(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    from walkeeper_common.shell.http_locks import use_https
-
-    if not ctx.resilient_parsing:
-        use_https(is_on=value)
-
-
-http_tls_option = option(
+http_tls_option = process_option(
     "--http-tls",
+    use=_use_https,
     is_flag=True,
-    expose_value=False,
-    callback=_use_https,
     help="Speak TLS on --http with the file of --tls. A client needs a certificate of a monitor or "
     "an administrator, or the token.",
 )

@@ -17,6 +17,7 @@ from walkeeper_cli.options import (
     log_json_option,
     log_level_option,
     option,
+    process_option,
     use_archive_keys,
     use_tls,
 )
@@ -81,12 +82,11 @@ from walkeeper_common.addresses import Address
     help="Allow --listen and --http beyond loopback without authentication, on a network that you "
     "trust.",
 )
-@option(
+@process_option(
     "--tls",
+    use=use_tls,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    expose_value=False,
-    callback=use_tls,
     help="Speak TLS on the port of --listen, and take the identity and the role of a peer from its "
     "certificate. The file has the key, the certificate and the CA: see `walkeeper certs`.",
 )
@@ -118,11 +118,10 @@ from walkeeper_common.addresses import Address
     show_default=True,
     help="The compression of archived segments.",
 )
-@option(
+@process_option(
     "--archive-keys",
+    use=use_archive_keys,
     metavar="FILE",
-    expose_value=False,
-    callback=use_archive_keys,
     help="Encrypt archived files with the first key of this file; its other keys still open older "
     "ones. A line has an id and 64 hexadecimal digits. env:NAME takes the lines of a variable.",
 )
