@@ -37,6 +37,22 @@ class Expected:
     remedy: str | None = None
 
 
+# The answers to what several incidents have in common; each incident adds its own.
+MEMBER_AWAY = Expected(
+    exit_code=1, alert="WalkeeperMemberAway",
+    metrics=r"walkeeper_member_attached\{.*\} 0", page='"attached": ?false',
+)  # fmt: skip
+NO_PROPOSER = Expected(
+    status="no_proposer", exit_code=2, check="FAILED members: no proposer leads",
+    alert="WalkeeperNoProposer", metrics=r"walkeeper_safekeeper_proposer_connected\{.*\} 0",
+)  # fmt: skip
+PRIMARY_DOWN = Expected(
+    status="primary_down", exit_code=2, alert="WalkeeperNotStreaming",
+    metrics=r"walkeeper_proposer_streaming\{.*\} 0", page='"streaming": ?false',
+    remedy="start the primary",
+)  # fmt: skip
+
+
 class Incident(ABC):
     """One incident on a stage of its own."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
-from tests.proof.drill.incident import Commits, Expected, Incident
+from tests.proof.drill.incident import MEMBER_AWAY, Commits, Expected, Incident
 
 VICTIM = 3
 SLOW_MS = 400
@@ -55,11 +56,9 @@ class FailedDisk(Incident):
 class WipedMember(Incident):
     name = "wiped_member"
     about = "A safekeeper comes back with an empty directory."
-    expected = Expected(
-        status="no_log", exit_code=1, check=f"members: .*{MEMBER}.*does not have the log",
-        log="proposer: .*(?:safekeeper 3|127.0.0.1)", alert="WalkeeperMemberAway",
-        metrics=r"walkeeper_member_attached\{.*\} 0", page='"attached": ?false',
-        remedy="walkeeper replace",
+    expected = replace(
+        MEMBER_AWAY, status="no_log", check=f"members: .*{MEMBER}.*does not have the log",
+        log="proposer: .*(?:safekeeper 3|127.0.0.1)", remedy="walkeeper replace",
     )  # fmt: skip
     remedied = "`walkeeper replace --member 3 --with 3@…`"
 
@@ -76,11 +75,9 @@ class WipedMember(Incident):
 class KilledMember(Incident):
     name = "killed_member"
     about = "One safekeeper is killed."
-    expected = Expected(
-        status="unreachable", exit_code=1, check="members: .*does not answer",
-        log="proposer: .*lost", alert="WalkeeperMemberAway",
-        metrics=r"walkeeper_member_attached\{.*\} 0", page='"attached": ?false',
-        remedy="start it",
+    expected = replace(
+        MEMBER_AWAY, status="unreachable", check="members: .*does not answer",
+        log="proposer: .*lost", remedy="start it",
     )  # fmt: skip
     remedied = "start it."
 
