@@ -6,8 +6,9 @@ rest (`python -m tests.proof.sim --replace`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, count
 from random import Random
 
@@ -404,19 +405,15 @@ def test_the_final_members_wait_for_a_leader_with_the_joint_ones() -> None:
     raise AssertionError(f"no end: {batch}")
 
 
-def rivals(seed: int) -> dict[int, set[Configuration]]:
-    """Return the configurations that were installed, by generation.
+def run_side_by_side(few: Few, random: Random, commands: Sequence[Callable[[], Steps]]) -> None:
+    """Run the commands side by side: steps in any order, with questions and answers lost.
 
-    The steps come in any order, with questions and answers lost. Both commands are killed again and
-    again.
-    """
-    random, few, numbers = Random(seed), Few(), count(1)
-    goals = [goal_of(3, 4, instead=True), goal_of(random.choice((2, 3)), 5, instead=True)]
+    Each command is killed again and again."""
     running: dict[int, tuple[Steps, Batch]] = {}
     for _ in range(150):
-        which = random.randrange(2)
+        which = random.randrange(len(commands))
         if which not in running or random.random() < 0.05:
-            steps = command(few, goals[which], numbers)
+            steps = commands[which]()
             running[which] = (steps, next(steps))
         steps, batch = running.pop(which)
         try:
@@ -424,16 +421,26 @@ def rivals(seed: int) -> dict[int, set[Configuration]]:
         except (StopIteration, Refused):
             continue
         few.down = {random.choice((1, 2, 3))} if random.random() < 0.3 else set()
-    return few.decided
 
 
-def test_two_commands_at_once_never_make_two_configurations_of_one_generation() -> None:
+def assert_one_for_each_generation(rivals: Callable[[Random], Few]) -> None:
     generations = 0
     for seed in range(400):
-        decided = rivals(seed)
+        decided = rivals(Random(seed)).decided
         assert all(len(known) == 1 for known in decided.values()), f"{seed=} {decided}"
         generations += len(decided)
     assert generations > 800, "they got somewhere"
+
+
+def rivals(random: Random) -> Few:
+    few, numbers = Few(), count(1)
+    goals = [goal_of(3, 4, instead=True), goal_of(random.choice((2, 3)), 5, instead=True)]
+    run_side_by_side(few, random, [partial(command, few, goal, numbers) for goal in goals])
+    return few
+
+
+def test_two_commands_at_once_never_make_two_configurations_of_one_generation() -> None:
+    assert_one_for_each_generation(rivals)
 
 
 REFUSED: Mapping[str, Goal] = {

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, count, product
 from random import Random
 
 import pytest
 
-from tests.consensus.test_pure_replacing import Few, run
+from tests.consensus.test_pure_replacing import (
+    Few,
+    assert_one_for_each_generation,
+    run,
+    run_side_by_side,
+)
 from tests.support.replaced_members import BOTH, CREATION, OLD, durable_of
 from tests.support.scenario_words import configuration_of, incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError
@@ -434,33 +440,14 @@ def test_one_change_at_a_time() -> None:
     assert len(made.members) == 5 and made.generation == 4
 
 
-def rivals(seed: int) -> dict[int, set[Configuration]]:
-    """Return what was installed, by generation, after three commands in any order.
-
-    Questions and answers are lost, and all commands are killed again and again."""
-    random, few, numbers = Random(seed), Any(3), count(1)
+def rivals(random: Random) -> Few:
+    few, numbers = Any(3), count(1)
     all_goals = [add(4), add(4, 5), remove(3), remove(1, ack=2), quorum(3), quorum(1, alone=True),
                  Goal("main", (2,), newcomers(6), instead=True)]  # fmt: skip
-    goals = random.sample(all_goals, 2)
-    running: dict[int, tuple[Steps, Batch]] = {}
-    for _ in range(150):
-        which = random.randrange(3)
-        if which not in running or random.random() < 0.05:
-            steps = cancel(few, numbers) if which == 2 else command(few, goals[which], numbers)
-            running[which] = (steps, next(steps))
-        steps, batch = running.pop(which)
-        try:
-            running[which] = (steps, steps.send(few.answers(batch, random)))
-        except (StopIteration, Refused):
-            continue
-        few.down = {random.choice((1, 2, 3))} if random.random() < 0.3 else set()
-    return few.decided
+    commands = [partial(command, few, goal, numbers) for goal in random.sample(all_goals, 2)]
+    run_side_by_side(few, random, [*commands, partial(cancel, few, numbers)])
+    return few
 
 
 def test_rival_commands_never_make_two_configurations_of_one_generation() -> None:
-    generations = 0
-    for seed in range(400):
-        decided = rivals(seed)
-        assert all(len(known) == 1 for known in decided.values()), f"{seed=} {decided}"
-        generations += len(decided)
-    assert generations > 800, "they got somewhere"
+    assert_one_for_each_generation(rivals)
