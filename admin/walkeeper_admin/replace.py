@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from walkeeper_admin.safekeeper_client import Unreachable, ask
+from walkeeper_admin.safekeeper_client import ask
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
 from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps

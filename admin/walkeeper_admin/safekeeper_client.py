@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable
 from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import Message
-
-
-class Unreachable(Exception):
-    """No safekeeper answered at this address in time."""
 
 
 class NoAnswer(Unreachable):

@@ -4,6 +4,7 @@
       RemoteProtocolError   the peer broke the protocol: close this connection
       Refused               the peer may not do what it asks; the text says why and what to do
         WalRemoved          the WAL asked for is no longer kept here
+      Unreachable           no safekeeper answered: ask another one, or ask again
       Deposed               a greater ballot exists: an elected proposer stops for good
       StorageError          our disk failed: acknowledge nothing from here on, reads may go on
         CorruptWal          bytes on our disk are not what was made durable: no vote, no donor
@@ -39,6 +40,10 @@ class WalRemoved(Refused):
     def __init__(self, lsn: Lsn, first_lsn: Lsn) -> None:
         super().__init__(f"WAL at {lsn} is no longer kept here; the oldest kept is at {first_lsn}")
         self.lsn, self.first_lsn = lsn, first_lsn
+
+
+class Unreachable(WalkeeperError):
+    """A safekeeper did not answer in time, or not in its protocol. The text names its address."""
 
 
 class Deposed(WalkeeperError):

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.shell.committed_wal import Rejected, Unreachable
+from walkeeper_common.shell.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
 from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once

@@ -10,7 +10,7 @@ from struct import error as StructError
 from struct import unpack_from
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.errors import RemoteProtocolError, Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     MessageBuffer,
@@ -19,7 +19,7 @@ from walkeeper_common.postgres.pgwire import (
     startup_packet,
 )
 from walkeeper_common.shell import safekeeper_socket
-from walkeeper_common.shell.committed_wal import Safekeeper, Unreachable
+from walkeeper_common.shell.committed_wal import Safekeeper
 
 HISTORY_BYTES_MAX = 1 << 24
 RECEIVE_BYTES = 1 << 16

@@ -15,11 +15,10 @@ from tests.consensus.test_pure_resizing import set_of
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.members import Wanted, cancel, change, members_document, show, table
 from walkeeper_admin.replace import Limits
-from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_admin.status import _have_quorum
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
 

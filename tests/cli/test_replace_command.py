@@ -12,9 +12,8 @@ from tests.consensus.test_pure_replacing import Few
 from tests.support.replaced_members import BOTH
 from tests.support.waiting import LIMIT_S
 from walkeeper_admin.replace import Limits, Newcomer, cancel, replace
-from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_common.addresses import Address
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject, RejectCode

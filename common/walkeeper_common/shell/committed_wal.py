@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
+from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
@@ -31,10 +31,6 @@ from walkeeper_common.wire.messages import (
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 
 READS_AT_ONCE = 4
-
-
-class Unreachable(WalkeeperError):
-    """The safekeeper did not answer in time, or not in its protocol."""
 
 
 class Rejected(WalkeeperError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.ancestry import Log
+from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.shell.committed_wal import Rejected, Unreachable
+from walkeeper_common.shell.committed_wal import Rejected
 from walkeeper_common.timelines import Timelines
 from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import Round
@@ -43,12 +43,7 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._round.close()
 
     def ask(self) -> Log | Unknown:
