@@ -6,7 +6,6 @@ archive is the log's, and its end is the end of the last tail.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from walkeeper_common.ancestry import Log
@@ -31,12 +30,7 @@ class ArchiveReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._read = ("", None)
 
     def ask(self) -> Log | Unknown:

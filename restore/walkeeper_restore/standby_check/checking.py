@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from walkeeper_common.addresses import Address
@@ -41,12 +40,7 @@ class LogSource(Protocol):
     """A log for one check: compare()'s Log, and its bytes."""
 
     def __enter__(self) -> LogSource: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
     def ask(self) -> Log | restoring.Unknown: ...
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None: ...
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import asyncpg
@@ -45,12 +44,7 @@ class SqlFiles:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self._runner.run(self._stack.aclose())
         finally:
