@@ -26,7 +26,11 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command
 from walkeeper_proposer.postgres.primary import identify
-from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.postgres.replication_connection import (
+    ReplicationConnection,
+    SlotExists,
+    Unavailable,
+)
 
 NO_LOG = bytes(16)
 
@@ -256,12 +260,12 @@ async def _make_slot(
         command = create_slot_command(settings.slot, version)
     try:
         await connection.query(command)
-    except Refused as error:
-        if "already exists" not in str(error):
-            raise Refused(
-                f"{error}; the role needs REPLICATION, and max_replication_slots a free slot"
-            ) from error
+    except SlotExists:
         return False
+    except Refused as error:
+        raise Refused(
+            f"{error}; the role needs REPLICATION, and max_replication_slots a free slot"
+        ) from error
     return True
 
 

@@ -7,7 +7,7 @@ commits of its seconds, so that neither log has all of them.
 from __future__ import annotations
 
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.postgres.primary_sql import NO_CONNECTION, connected
+from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 
 USER = """
 SELECT s.active_pid, r.application_name, r.client_addr::text AS client_addr
@@ -23,10 +23,8 @@ async def refuse_slot_in_use(dsn: str, slot: str) -> None:
     try:
         async with connected(dsn) as sql:
             user = await sql.fetchrow(USER, slot)
-    except Refused as error:
-        if NO_CONNECTION in str(error):
-            return
-        raise
+    except NotConnected:
+        return
     if user is None:
         return
     whose = user["application_name"] or "a connection"

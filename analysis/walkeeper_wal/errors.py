@@ -12,10 +12,16 @@ LOGICAL_LOG = (
 
 
 class HistoryError(WalkeeperError):
-    """The archive cannot be read as the caller asks. Names in its text are made printable."""
+    """The archive cannot be read as the caller asks. Names in its text are made printable.
+
+    `reason` is the text without the file, if `file` names one."""
+
+    def __init__(self, reason: str, file: str = "") -> None:
+        super().__init__(reason, file)  # both, so that a copy from another process has both
+        self.reason, self.file = reason, file
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(f"{self.file}: {self.reason}" if self.file else self.reason)
 
 
 class Gone(HistoryError):

@@ -165,12 +165,12 @@ class Dsn(ParamType):
     name = "dsn"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        from walkeeper_proposer.postgres.dsn import libpq_parameters
+        from walkeeper_proposer.postgres.dsn import InvalidDsn, libpq_parameters
 
         try:
             libpq_parameters(str(value))
-        except Refused as error:
-            self.fail(str(error).removeprefix("--dsn").lstrip(": "), param, ctx)
+        except InvalidDsn as error:
+            self.fail(error.reason, param, ctx)
         return str(value)
 
 

@@ -99,7 +99,7 @@ def key_id_of(data: Buffer, shown: str) -> str:
     size = data[len(MAGIC)] if len(data) > len(MAGIC) and is_sealed(data) else 0
     begin = len(MAGIC) + 1
     if not size or len(data) < begin + size + NONCE_BYTES + TAG_BYTES:
-        raise ArchiveDamaged(f"{shown}: not encrypted by walkeeper, or damaged")
+        raise ArchiveDamaged(f"{shown} is not encrypted by walkeeper, or it is damaged")
     return bytes(data[begin : begin + size]).decode("ascii", "replace")
 
 

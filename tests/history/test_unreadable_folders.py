@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,11 @@ def test_a_folder_that_can_hold_no_wal_is_passed_over(
     (tmp_path / "lost+found").mkdir()
     refusing(monkeypatch, tmp_path / "lost+found", PermissionError)
     assert len(make_plan(open_files(str(tmp_path))).segments) == 3
+
+
+def test_an_error_has_its_file_beside_its_reason_also_in_another_process() -> None:
+    error = HistoryError("not zstd after all", "/archive/a\nb.zst")
+    copy = pickle.loads(pickle.dumps(error))
+    for each in (error, copy):
+        assert (each.file, each.reason) == ("/archive/a\nb.zst", "not zstd after all")
+        assert str(each) == "/archive/a\\nb.zst: not zstd after all"

@@ -14,7 +14,7 @@ from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.pgwire import command_complete, ready_for_query
 from walkeeper_proposer.postgres import primary_sql
-from walkeeper_proposer.postgres.primary_sql import connected, connection_arguments
+from walkeeper_proposer.postgres.primary_sql import NotConnected, connected, connection_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -100,8 +100,9 @@ def test_an_address_without_a_server_is_refused_in_one_line() -> None:
         async with connected("host=127.0.0.1 port=1 user=u"):
             raise AssertionError("connected to nobody")
 
-    with pytest.raises(Refused, match=r"^no SQL connection to the primary: [^\n]*$"):
+    with pytest.raises(NotConnected, match=r"^no SQL connection to the primary: [^\n]*$") as error:
         asyncio.run(connect())
+    assert error.value.sqlstate == "", "the server said nothing"
 
 
 @pytest.mark.parametrize(

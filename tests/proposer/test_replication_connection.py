@@ -33,7 +33,11 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_proposer.consensus.proposer_events import Event, PrimaryIdentified
 from walkeeper_proposer.postgres.primary import Primary, identify
-from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.postgres.replication_connection import (
+    ReplicationConnection,
+    SlotExists,
+    Unavailable,
+)
 
 GREETING = authentication_ok() + parameter_status("server_version", "15.18") + ready_for_query()
 SLOT_IN_USE = error_response(SqlRefused("55006", "replication slot is active for PID 1"))
@@ -138,6 +142,18 @@ def test_an_error_that_passes_by_itself_is_tried_again(sqlstate: str, goes_away:
                 if goes_away:
                     assert isinstance(caught.value, Unavailable)
                     assert caught.value.sqlstate == sqlstate
+
+    uvloop.run(body())
+
+
+def test_a_slot_that_exists_is_known_by_its_sqlstate() -> None:
+    """The text is in the server's language."""
+
+    async def body() -> None:
+        said = error_response(SqlRefused("42710", "Replikations-Slot »w« existiert bereits"))
+        async with asyncio.timeout(LIMIT_S), connected(said + ready_for_query()) as connection:
+            with pytest.raises(SlotExists, match="existiert bereits"):
+                await ask(connection)
 
     uvloop.run(body())
 

@@ -54,9 +54,7 @@ event.register("numba:compile", _teller)  # type: ignore[no-untyped-call]
 def kept(function: Function) -> Function:
     try:
         made: Any = njit(cache=True, nogil=True)(function)
-    except RuntimeError as error:
-        if "no locator available" not in str(error):
-            raise
+    except RuntimeError:  # no directory for its cache; without one, another error comes again
         made = njit(nogil=True)(function)
     _teller.add(made)
     return cast(Function, made)

@@ -229,7 +229,7 @@ class LiveFiles:
                 return self._asked(address, ask)
             except Unavailable as error:
                 reasons.append(str(error))
-        raise HistoryError(f"{self.shown(path)}: {'; '.join(reasons)}")
+        raise HistoryError("; ".join(reasons), self.shown(path))
 
     def _in_turn(self, start: int) -> Iterator[str]:
         turned = [*self.addresses[start % len(self.addresses) :], *self.addresses]

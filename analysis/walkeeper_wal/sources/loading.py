@@ -81,7 +81,7 @@ class Room:
         try:
             return self._scatter(descriptor, segment_bytes)
         except OSError as error:
-            raise HistoryError(f"{files.shown(path)}: {error.strerror or error}") from error
+            raise HistoryError(error.strerror or str(error), files.shown(path)) from error
         finally:
             os.close(descriptor)
 

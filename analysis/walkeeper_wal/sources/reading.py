@@ -179,7 +179,7 @@ class Reading:
         try:
             loaded = self._reader.room.load(self._reader.files, segment.path, segment.segment_bytes)
         except HistoryError as error:
-            reason = str(error).removeprefix(f"{self.shown}: ")
+            reason = error.reason if error.file == self.shown else str(error)
             self._report(segment.first_lsn, self._behind(), reason)
             return
         self.summary.file_bytes = loaded.size

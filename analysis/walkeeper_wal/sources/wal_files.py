@@ -75,7 +75,7 @@ def _unlisted(error: OSError) -> None:
 
 def _failed(path: Path, error: OSError) -> HistoryError:
     kind = Gone if isinstance(error, FileNotFoundError) else HistoryError
-    return kind(f"{path}: {error.strerror or error}")
+    return kind(error.strerror or str(error), str(path))
 
 
 class LocalFiles:
@@ -185,7 +185,7 @@ class ObjectFiles:
         except (self._api.exceptions.BaseError, OSError) as error:
             said = str(error).strip().splitlines()[0]
             gone = isinstance(error, (FileNotFoundError, self._api.exceptions.NotFoundError))
-            raise (Gone if gone else HistoryError)(f"{self.shown(path)}: {said}") from error
+            raise (Gone if gone else HistoryError)(said, self.shown(path)) from error
 
     def list_files(self) -> list[tuple[str, int]]:
         with self._asked(""):
@@ -246,10 +246,10 @@ def _refuse_encrypted(mark: bytes, shown: str) -> None:
     WAL's first two bytes are its magic, 0xD1xx.
     """
     if shown.endswith(_PACKED_NAMES) and mark[1:2] != b"\xd1" and any(mark):
-        raise HistoryError(f"{shown}: neither compressed nor WAL; is it encrypted?")
+        raise HistoryError("neither compressed nor WAL; is it encrypted?", shown)
     for magic, method in _ENCRYPTED:
         if mark.startswith(magic):
-            raise HistoryError(f"{shown}: encrypted ({method}); decrypt the archive first")
+            raise HistoryError(f"encrypted ({method}); decrypt the archive first", shown)
 
 
 def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
@@ -273,7 +273,7 @@ def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
                 done += len(piece)
     except (OSError, pa.ArrowException) as error:
         if not pieces:
-            raise HistoryError(f"{shown}: not {codec} after all: {error}") from error
+            raise HistoryError(f"not {codec} after all: {error}", shown) from error
     return np.frombuffer(b"".join(pieces), np.uint8)
 
 
@@ -292,4 +292,4 @@ def _unpack_xz(data: Bytes, shown: str, size: int) -> Bytes:
     try:
         return np.frombuffer(lzma.LZMADecompressor().decompress(data.data, size), np.uint8)
     except lzma.LZMAError as error:
-        raise HistoryError(f"{shown}: not xz after all: {error}") from error
+        raise HistoryError(f"not xz after all: {error}", shown) from error

@@ -20,17 +20,25 @@ CONNECT_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S_MIN = 2.0  # as in libpq
 
 
+class InvalidDsn(Refused):
+    """The DSN cannot be used; `reason` says why, without the name of the option."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"--dsn: {reason}")
+        self.reason = reason
+
+
 def libpq_parameters(dsn: str) -> dict[str, str]:
     """Return all parameters of the DSN, its service, the environment and the defaults.
 
-    Raise Refused if libpq does not understand the DSN.
+    Raise InvalidDsn if libpq does not understand the DSN.
     """
     stopped = _stopped(dsn)
     try:
         found = {option.keyword.decode(): option.val for option in stopped.info}
         if not any(found.values()):
             reason = pq.misc.error_message(stopped)
-            raise Refused(f"--dsn is not a connection string that libpq understands: {reason}")
+            raise InvalidDsn(f"not a connection string that libpq understands: {reason}")
     finally:
         stopped.finish()
     parameters = {name: value.decode() for name, value in found.items() if value}
@@ -66,12 +74,12 @@ def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:
     """Return a connection that libpq has stopped before any look-up and connect.
 
     libpq fills all parameters in before it checks them, and stops at a value that it does not know.
-    Raise Refused for an invalid DSN."""
+    Raise InvalidDsn if the DSN is invalid."""
     try:
         text = conninfo.make_conninfo(dsn, **parameters, channel_binding="do-not-connect")
     except pg_errors.ProgrammingError as error:
         said = without_secrets(str(error), dsn)
-        raise Refused(f"--dsn is not a connection string: {said}") from None
+        raise InvalidDsn(f"not a connection string: {said}") from None
     return pq.PGconn.connect_start(text.encode())
 
 
@@ -85,18 +93,18 @@ def servers_of(parameters: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _check_places(parameters: Mapping[str, str]) -> None:
-    """Raise Refused for flaws that libpq would find again with each connection."""
+    """Raise InvalidDsn for flaws that libpq would find again with each connection."""
     ports = parameters.get("port", "").split(",")
     hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
     for host in parameters.get("host", "").split(","):
         if not host.startswith("/") and not is_host(host):
-            raise Refused(f"--dsn: {host!r} cannot be a host's name")
+            raise InvalidDsn(f"{host!r} cannot be a host's name")
     if any(port and not _is_port(port) for port in ports):
-        raise Refused(f"--dsn: ports are numbers from 1 to 65535, not {parameters['port']!r}")
+        raise InvalidDsn(f"ports are numbers from 1 to 65535, not {parameters['port']!r}")
     if len(ports) not in (1, len(hosts)):
-        raise Refused(f"--dsn: {len(ports)} ports for {len(hosts)} hosts")
+        raise InvalidDsn(f"{len(ports)} ports for {len(hosts)} hosts")
     if not parameters.get("connect_timeout", "0").lstrip("-").isdecimal():
-        raise Refused(f"--dsn: connect_timeout is a number, not {parameters['connect_timeout']!r}")
+        raise InvalidDsn(f"connect_timeout is a number, not {parameters['connect_timeout']!r}")
 
 
 def _is_port(text: str) -> bool:

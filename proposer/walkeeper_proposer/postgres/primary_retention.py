@@ -28,7 +28,7 @@ from walkeeper_common.postgres.nonce_message import (
     nonce_page,
 )
 from walkeeper_proposer.consensus.proposer_events import Event, NonceWritten
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import SqlFailed, connected
 
 logger = logging.getLogger("walkeeper.retention")
 
@@ -99,7 +99,7 @@ class Retention:
                 async with connected(self._dsn) as sql:
                     await self._keep_through(sql, walsender_pid, post)
             except Refused as error:
-                is_lasting = getattr(error.__cause__, "sqlstate", None) in LASTING
+                is_lasting = isinstance(error, SqlFailed) and error.sqlstate in LASTING
                 self._tell(error, is_lasting=is_lasting)
                 if is_lasting:
                     post(NonceWritten(None))

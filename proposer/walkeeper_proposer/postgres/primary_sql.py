@@ -37,10 +37,24 @@ NOWHERE = f"{os.devnull}/none"
 SYSTEM = "system"  # as sslrootcert: the operating system's authorities
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
-NO_CONNECTION = "no SQL connection to the primary"
 # asyncpg's errors if a connection cannot be made or is lost. An InternalClientError is one, too. A
 # server's last words (FATAL) between two queries leave asyncpg in a state without further queries.
 LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
+class SqlFailed(Refused):
+    """The statement or the connection failed; `sqlstate` is empty if the server gave none."""
+
+    def __init__(self, text: str, sqlstate: str = "") -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+class NotConnected(SqlFailed):
+    """There is no SQL connection: the server is away, or admits none of this role."""
+
+    def __init__(self, text: str, sqlstate: str = "") -> None:
+        super().__init__(f"no SQL connection to the primary: {text}", sqlstate)
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:
@@ -115,26 +129,26 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     except asyncpg.InternalClientError as error:
         raise Refused("PostgreSQL ended the connection; its log says why") from error
     except (asyncpg.PostgresError, *LOST) as error:
-        raise Refused(f"PostgreSQL: {error}") from error
+        raise SqlFailed(f"PostgreSQL: {error}", getattr(error, "sqlstate", "")) from error
     finally:
         await _close(connection)
 
 
 @contextmanager
 def _not_connected(arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Raise Refused for a failure before the connection can be used."""
+    """Raise NotConnected for a failure before the connection can be used."""
     try:
         yield
     except asyncpg.PostgresError as error:
         raise _refused(error) from error
     except LOST as error:
-        raise Refused(f"{NO_CONNECTION}: {_why(error, arguments)}") from error
+        raise NotConnected(_why(error, arguments)) from error
 
 
 async def _connect(dsn: str, arguments: dict[str, Any]) -> asyncpg.Connection:
     """Connect to the first server that accepts; each has the whole time limit.
 
-    (asyncpg divides the limit among its hosts.) Raise Refused with the reasons of all servers,
+    (asyncpg divides the limit among its hosts.) Raise NotConnected with the reasons of all servers,
     which may be from a service file."""
     lists = (arguments["host"], arguments["port"], arguments["password"])
     reasons: list[str] = []
@@ -148,12 +162,12 @@ async def _connect(dsn: str, arguments: dict[str, Any]) -> asyncpg.Connection:
         except asyncpg.InvalidPasswordError as error:
             if password is None:
                 text = no_password(dsn, arguments["database"])
-                raise Refused(f"{NO_CONNECTION}: {error}; {text}") from error
+                raise NotConnected(f"{error}; {text}", error.sqlstate) from error
             raise
         except (*LOST, asyncpg.CannotConnectNowError) as error:
             where = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else f"{host} port {port}"
             reasons.append(f"{where}: {_why(error, arguments)}")
-    raise Refused(f"{NO_CONNECTION}: {'; '.join(reasons)}")
+    raise NotConnected("; ".join(reasons))
 
 
 def _why(error: Exception, arguments: Mapping[str, Any]) -> str:
@@ -172,14 +186,14 @@ def _why(error: Exception, arguments: Mapping[str, Any]) -> str:
             return str(error)
 
 
-def _refused(error: asyncpg.PostgresError) -> Refused:
-    text = f"{NO_CONNECTION}: {error}"
+def _refused(error: asyncpg.PostgresError) -> NotConnected:
+    text = str(error)
     if error.sqlstate == TOO_MANY_CONNECTIONS:
         text += (
             "; commits that hang hold their connections: connect as a superuser, for whom "
             "superuser_reserved_connections are kept"
         )
-    return Refused(text)
+    return NotConnected(text, error.sqlstate)
 
 
 async def _close(connection: asyncpg.Connection) -> None:

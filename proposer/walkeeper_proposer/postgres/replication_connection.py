@@ -46,6 +46,7 @@ LASTING = (
     "certificate",
 )
 NO_SUCH_OBJECT = "42704"
+DUPLICATE_OBJECT = "42710"
 NOT_IN_PREREQUISITE_STATE = "55000"
 CONFIGURATION_LIMIT = "53400"
 # SQLSTATEs that go away by themselves. One is a slot in use. The others have the classes 08 (the
@@ -68,6 +69,10 @@ class Unavailable(WalkeeperError):
 
 class SlotMissing(Refused):
     """42704: the server has no replication slot of that name."""
+
+
+class SlotExists(Refused):
+    """42710: the server has a replication slot of that name already."""
 
 
 class SlotUnusable(Refused):
@@ -397,6 +402,8 @@ def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
         return WalRemovedOnPrimary(text)
     if state == NO_SUCH_OBJECT:
         return SlotMissing(text)
+    if state == DUPLICATE_OBJECT:
+        return SlotExists(text)
     if state == NOT_IN_PREREQUISITE_STATE:
         return SlotUnusable(text)
     passes = state.startswith(TRANSIENT_CLASSES) and state != CONFIGURATION_LIMIT

@@ -25,7 +25,7 @@ import asyncpg
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_proposer.postgres.primary_retention import ADVANCE, LASTING, RIGHTS, make_slot
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import SqlFailed, connected
 
 logger = logging.getLogger("walkeeper.retention")
 
@@ -96,7 +96,7 @@ async def _keep_through(sql: asyncpg.Connection, slot: str) -> None:
 
 
 def _tell(error: Refused) -> None:
-    if getattr(error.__cause__, "sqlstate", None) in LASTING:
+    if isinstance(error, SqlFailed) and error.sqlstate in LASTING:
         logger.warning(
             "no retention slot on the standby: %s. Promoted behind a long transaction, the server "
             "may be refused. Give the role of --dsn its rights: %s",
