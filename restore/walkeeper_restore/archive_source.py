@@ -1,94 +1,27 @@
-"""The archive as a source of `walkeeper restore`: beside the safekeepers, or when they are lost.
+"""The archive as the only source of `walkeeper restore`, when the safekeepers are lost.
 
-`WalSource` is what restoring needs of it. `ArchivedWal` opens the archive at its first use, since
-most files come from the safekeepers. `ArchiveAlone` is for the day on which no quorum of
-safekeepers is left. It finds the archived WAL, up to the end of the last tail.
+`ArchiveAlone` is for the day on which no quorum of safekeepers is left. It finds the archived WAL,
+up to the end of the last tail.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
-from walkeeper_restore import restored_server, spool
+from walkeeper_restore import restored_server
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
 from walkeeper_restore.missing import missing
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.standby_check import placeholders, proof
-from walkeeper_restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
-
-if TYPE_CHECKING:
-    from walkeeper_archive.archive import Archive
+from walkeeper_restore.verdict import Misconfigured, Unknown
+from walkeeper_restore.wal_source import ArchivedWal, segment_bytes_here
 
 OTHER_SOURCE = "--safekeepers"
 HISTORY_NAME = re.compile(r"[0-9A-F]{8}\.history")
-
-
-class WalSource(Protocol):
-    """An archive of one log."""
-
-    def fetch(self, name: str, path: str) -> bool:
-        """Fetch a whole segment or a .history file, verified and decompressed, into `path`.
-
-        Return False only if the archive answers that it does not have it. An exception means that
-        this is not known. `path` is a temporary file: it need be neither atomic nor synced.
-        """
-        ...
-
-
-class ArchivedWal:
-    """`system_id` None: the only one that is there under this cluster's name."""
-
-    def __init__(self, url: str, cluster: str, system_id: int | None) -> None:
-        self._url, self.cluster, self._system_id = url, cluster, system_id
-        self._archive: Archive | None = None
-
-    @property
-    def archive(self) -> Archive:
-        if self._archive is None:
-            from walkeeper_archive.archive import open_archive
-
-            self._archive = open_archive(self._url, self.cluster, self._system_id)
-            with suppress(Refused, OSError):  # the first segment of a data directory without any
-                self._archive.segment_bytes = _segment_bytes()
-        return self._archive
-
-    def fetch(self, name: str, path: str) -> bool:
-        found = self.archive.fetch(name, path)
-        if found:
-            self._refuse_entries(path)
-        return found
-
-    def fetch_tail(self, segment: str, path: str, segment_bytes: int) -> Lsn | None:
-        end_lsn = self.archive.fetch_tail(segment, path, segment_bytes)
-        if end_lsn is not None:
-            self._refuse_entries(path)
-        return end_lsn
-
-    def _refuse_entries(self, path: str) -> None:
-        from walkeeper_common.entries import SEGMENT_MAGIC, is_of_entries
-
-        with open(path, "rb") as file:
-            if is_of_entries(file.read(len(SEGMENT_MAGIC))):
-                self._refuse_logical()
-
-    def check_has_wal(self) -> None:
-        """Raise Misconfigured if this is no archive of WAL, so that it can hold no file of the log.
-
-        Costs one file's reading, so it is for the answer that ends a recovery.
-        """
-        from walkeeper_archive.log_kind import holds_entries
-
-        if holds_entries(self.archive):
-            self._refuse_logical()
-
-    def _refuse_logical(self) -> NoReturn:
-        raise Misconfigured(f"{self.archive.url}: {LOGICAL_LOG}")
 
 
 class _NotThere(Exception):
@@ -164,7 +97,7 @@ class ArchiveAlone:
         from walkeeper_archive.layout import WalFile
         from walkeeper_archive.timeline_extent import extent_of
 
-        archive, segment_bytes = self._source.archive, _segment_bytes()
+        archive, segment_bytes = self._source.archive, segment_bytes_here()
         timeline, begin_lsn = parse_segment_name(name, segment_bytes)
         reached_lsn, end_lsn = tail_lsn or begin_lsn, begin_lsn + segment_bytes
         extent = extent_of(archive, timeline, name, segment_bytes)
@@ -186,7 +119,7 @@ def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
     """Place the tail of this segment and return its end, or None if there is no tail."""
     try:
         with placing(path) as temporary:
-            end_lsn = source.fetch_tail(name, temporary, _segment_bytes())
+            end_lsn = source.fetch_tail(name, temporary, segment_bytes_here())
             if end_lsn is None:
                 raise _NotThere
             if restored_server.setting("archive_mode") == "always":
@@ -198,17 +131,3 @@ def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
         return end_lsn
     except _NotThere:
         return None
-
-
-def _segment_bytes() -> int:
-    """Return the size of the segments here: every backup has one, or has restored one."""
-    with os.scandir("pg_wal") as entries:
-        for entry in entries:
-            if SEGMENT_NAME.fullmatch(entry.name):
-                return entry.stat().st_size
-    raise Refused("pg_wal has no segment that shows how large segments are")
-
-
-def archived(url: str, cluster: str) -> ArchivedWal:
-    """Return the archive of the server whose data directory this is."""
-    return ArchivedWal(url, cluster, spool.system_id())

@@ -18,7 +18,6 @@ from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.shell.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
-from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
@@ -40,6 +39,7 @@ from walkeeper_restore.verdict import (
     lacking,
     members_of,
 )
+from walkeeper_restore.wal_source import WalSource
 
 WAL_FILE = re.compile(r"[0-9A-F]{24}|[0-9A-F]{8}\.history")
 

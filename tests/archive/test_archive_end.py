@@ -10,7 +10,8 @@ from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import WalFile, history_file, partial_file, segment_file
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn, segment_name
-from walkeeper_restore.archive_source import ArchiveAlone, ArchivedWal
+from walkeeper_restore.archive_source import ArchiveAlone
+from walkeeper_restore.wal_source import ArchivedWal
 
 MB = 1 << 20
 SYSTEM_ID = 7000000000000000001

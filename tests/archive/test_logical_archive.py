@@ -15,8 +15,9 @@ from walkeeper_cli.archive.keep_values import KeepFrom
 from walkeeper_cli.archive.ls import document, text
 from walkeeper_cli.archive.prune import plan
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_restore.archive_source import ArchiveAlone, ArchivedWal
+from walkeeper_restore.archive_source import ArchiveAlone
 from walkeeper_restore.verdict import Misconfigured
+from walkeeper_restore.wal_source import ArchivedWal
 
 SYSTEM_ID = 7000000000000000001
 WHOLE = "000000010000000000000001"

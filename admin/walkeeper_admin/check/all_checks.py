@@ -86,9 +86,9 @@ def _followed(settings: CheckSettings, dsn: str) -> Iterator[Finding]:
 
 def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
     """Return OK if this standby's WAL is the log's, byte for byte where they are compared."""
-    from walkeeper_restore.archive_source import ArchivedWal
     from walkeeper_restore.standby_check.checking import Where
     from walkeeper_restore.standby_check.vouching import vouch
+    from walkeeper_restore.wal_source import ArchivedWal
 
     url = settings.archive
     source = None if url is None else partial(ArchivedWal, url, settings.cluster)

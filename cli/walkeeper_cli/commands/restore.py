@@ -19,6 +19,8 @@ from walkeeper_common.addresses import Address
 
 if TYPE_CHECKING:
     from walkeeper_common.lsn import Lsn
+    from walkeeper_restore.archive_source import ArchiveAlone
+    from walkeeper_restore.wal_source import ArchivedWal
 
 PREFETCH_MAX = 256
 
@@ -113,16 +115,14 @@ def command(
 
     With archive_mode = always it refuses a padded part, as PostgreSQL would archive that as whole.
     """
-    from walkeeper_restore.archive_source import ArchiveAlone, archived
     from walkeeper_restore.restoring import Restore, Settings
     from walkeeper_restore.spool import key_of
+    from walkeeper_restore.wal_source import archived
 
     source = None if archive is None else archived(archive, cluster)
     key = key_of(_options_before(name, path))
     if safekeepers is None:
-        if source is None:
-            raise click.UsageError("say --safekeepers, or --archive, or both")
-        return ArchiveAlone(source, key, not no_partial, min_lsn).run(name, path, wait)
+        return _archive_alone(source, key, not no_partial, min_lsn).run(name, path, wait)
     settings = Settings(
         safekeepers=safekeepers,
         cluster=cluster,
@@ -133,6 +133,16 @@ def command(
         archive=source,
     )
     return Restore(settings, key).run(name, path)
+
+
+def _archive_alone(
+    source: ArchivedWal | None, key: str, partial: bool, min_lsn: Lsn
+) -> ArchiveAlone:
+    from walkeeper_restore.archive_source import ArchiveAlone
+
+    if source is None:
+        raise click.UsageError("say --safekeepers, or --archive, or both")
+    return ArchiveAlone(source, key, partial, min_lsn)
 
 
 def _options_before(name: str, path: str) -> list[str]:

@@ -122,9 +122,9 @@ def _checked(
     """
     from walkeeper_common.ancestry import Unknown
     from walkeeper_common.errors import WalkeeperError
-    from walkeeper_restore.archive_source import ArchivedWal
     from walkeeper_restore.standby_check.checking import Checked, Where, check
     from walkeeper_restore.standby_check.data_directory import LocalFiles
+    from walkeeper_restore.wal_source import ArchivedWal
 
     source = None if archive is None else partial(ArchivedWal, archive, cluster)
     where = Where(safekeepers, cluster, source)

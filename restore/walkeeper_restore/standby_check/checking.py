@@ -28,10 +28,10 @@ from walkeeper_common.ancestry import (
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore import verdict as restoring
-from walkeeper_restore.archive_source import ArchivedWal, WalSource
 from walkeeper_restore.standby_check.archive_reader import ArchiveReader
 from walkeeper_restore.standby_check.data_directory import DataDirectory, Files, NotReadable
 from walkeeper_restore.standby_check.log_reader import LogReader
+from walkeeper_restore.wal_source import ArchivedWal, WalSource
 
 Read = Callable[[Lsn, Lsn], bytes | None]
 

@@ -18,7 +18,6 @@ from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.shell.committed_wal import Rejected
 from walkeeper_common.timelines import Timelines
-from walkeeper_restore.archive_source import WalSource
 from walkeeper_restore.asking import Round
 from walkeeper_restore.verdict import (
     Unknown,
@@ -27,6 +26,7 @@ from walkeeper_restore.verdict import (
     log_order,
     members_of,
 )
+from walkeeper_restore.wal_source import WalSource
 
 
 class LogReader:
