@@ -63,7 +63,7 @@ class Play:
         self.is_good = True
 
     def begin(self, *, with_second: bool) -> None:
-        """Make the log and the switch before the second node, as docs/failover.md says."""
+        """Make the log and the switch before the second node, as docs/patroni.md says."""
         first, second = self.site.nodes
         first.start()
         wait_until(lambda: first.is_leader, UP_S)
