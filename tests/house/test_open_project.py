@@ -67,6 +67,15 @@ def test_the_source_distribution_takes_along_every_folder() -> None:
     assert {"constraints.txt", "mkdocs.yml"} <= set(" ".join(lines).split())
 
 
+def test_a_broken_link_of_the_site_fails_the_check() -> None:
+    """`mkdocs build --quiet` hides warnings from the count by which `strict` fails."""
+    builds = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line
+    ]
+    assert builds and not [line for line in builds if "--quiet" in line]
+    assert "strict: true" in (ROOT / "mkdocs.yml").read_text()
+
+
 def test_every_package_says_that_it_is_typed() -> None:
     """Without py.typed a type checker ignores the annotations of an installed package."""
     found = packages()
