@@ -67,6 +67,20 @@ def test_the_source_distribution_takes_along_every_folder() -> None:
     assert {"constraints.txt", "mkdocs.yml"} <= set(" ".join(lines).split())
 
 
+def test_the_rooms_are_the_packages_and_import_linter_knows_each() -> None:
+    text = (
+        (ROOT / "docs/architecture.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    )
+    rooms = set(re.findall(r"^\| `([\w/]+)`", text, re.MULTILINE))
+    assert not [room for room in rooms if not (ROOT / room).is_dir()]
+    found = {str(p.relative_to(ROOT)) for p in packages()}
+    assert found == {room for room in rooms if "/" in room and not room.startswith("tests")}
+    floors = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert {name.strip() for floor in floors for name in floor.split("|")} == {
+        Path(each).name for each in found
+    }
+
+
 def test_a_broken_link_of_the_site_fails_the_check() -> None:
     """`mkdocs build --quiet` hides warnings from the count by which `strict` fails."""
     builds = [
