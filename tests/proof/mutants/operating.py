@@ -130,7 +130,7 @@ OPERATING = (
         "check-overlooks-a-full-disk",
         "check",
         "`check` warns of a disk with little space",
-        (Edit("check.members._space", "free / size < FREE_SHARE_MIN", "False"),),
+        (Edit("check.status_checks._space", "free / size < FREE_SHARE_MIN", "False"),),
         turns_red=CHECK
         + "a_fault_is_a_warning_with_a_reason_and_a_remedy"
         + "[facts0-disk space-safekeeper 2 has 9.0 GB of 100.0 GB free]",
