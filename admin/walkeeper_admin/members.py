@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from walkeeper_admin.replace import Limits, draw, perform
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.member_changes import Limits, draw, perform
 
 
 @dataclass(frozen=True, slots=True)

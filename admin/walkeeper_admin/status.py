@@ -11,12 +11,12 @@ from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
-from walkeeper_admin.safekeeper_client import Unreachable, ask
 from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.printable import printable
 from walkeeper_common.quorum import member_id
+from walkeeper_common.shell.safekeeper_client import Unreachable, ask
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse

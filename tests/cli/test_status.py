@@ -15,9 +15,9 @@ import pytest
 from tests.house.monitoring.alerts import ALERTS
 from walkeeper_admin import status
 from walkeeper_admin import verdict as judging
-from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
 from walkeeper_common.addresses import Address
+from walkeeper_common.shell.safekeeper_client import Unreachable
 from walkeeper_common.wire.requests import StatusResponse
 
 MEMBERS = ["1#a", "2#b", "3#c"]
