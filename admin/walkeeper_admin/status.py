@@ -198,7 +198,7 @@ def _cluster(
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
-        return {"name": cluster, **unknown, "not_hearing": [], "members": []}
+        return {"name": cluster, **unknown, "not_hearing": [], "members": [], "spares": []}
     known = [a for a in known if _member(a) in _everyone(facts)] or known
     serving = [a for a in known if not a.get("failure")]
     leader = _proposer(known)
@@ -222,6 +222,7 @@ def _cluster(
         "heard_by_quorum": _have_quorum(facts, hearing),
         "not_hearing": sorted({a["id"] for a in serving if _member(a) not in hearing}),
         "members": facts["members"],
+        "spares": facts.get("spares", []),
         "segment_bytes": facts["segment_bytes"],
     }
 

@@ -16,12 +16,14 @@ from walkeeper_proposer.metrics import (
     OF_MEMBER,
     OF_PRIMARY,
     OF_PROPOSER,
+    OF_REPAIRS,
     SPOOLED,
     Led,
     MemberOf,
 )
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.settings import ProposerSettings
 
 
@@ -32,6 +34,7 @@ def endpoints(
     spooled_bytes: Callable[[], int],
     sync_state: SyncState,
     commits: CommitTimes,
+    repairs: Repairs,
 ) -> Endpoints:
     """Return the endpoints for `serve_http`. `core` returns the proposer of the current life.
     `addresses` are its links', more than the settings' once a member has joined. `spooled_bytes`
@@ -59,6 +62,12 @@ def endpoints(
             "spooled_bytes": spooled_bytes(),
             "fast_path": state(),
             "commits": {"count": sum(commits.times.counts), "sum_s": commits.times.sum_s},
+            "repairs": {
+                "is_under_way": repairs.is_under_way,
+                "done": repairs.done,
+                "failed": repairs.failed,
+                "spares": list(leader.configuration.spares) if leader else None,
+            },
             "safekeepers": [
                 {
                     "address": "{}:{}".format(*addresses()[member.link]),
@@ -77,6 +86,7 @@ def endpoints(
             *_of_core(core(), addresses(), labels),
             *samples(OF_COMMITS, commits, labels),
             *samples(OF_PRIMARY, sync_state, labels),
+            *samples(OF_REPAIRS, repairs, labels),
         ]
         if settings.publications:
             found.append(Sample(SPOOLED, float(spooled_bytes()), labels))

@@ -56,6 +56,15 @@ RISK = "see the members and the positions of the log"
     help="Wait while the server is a standby or down; start when it is promoted. Use it to run a "
     "proposer beside every server.",
 )
+@option(
+    "--repair-grace",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a member is silent before a spare takes its place (`walkeeper spare`); 0 for "
+    "never.",
+)
 @option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
@@ -115,6 +124,7 @@ def command(
     spool_dir: str | None,
     take_over: bool,
     follow: bool,
+    repair_grace: float,
     resume: bool,
     allow_unsafe_settings: bool,
     http: Address | None,
@@ -149,6 +159,7 @@ def command(
         application_name=application_name or default_name(cluster),
         take_over=take_over,
         follow=follow,
+        repair_grace_s=repair_grace,
         resume=resume,
         unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",
