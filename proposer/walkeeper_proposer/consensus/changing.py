@@ -352,7 +352,7 @@ def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configur
     joining = {name: at for name, at in known.items() if name not in current.members}
     begin = learning_with if joining else joint_with
     following = begin(current, target, "")
-    if following.is_replacing and "@" not in current.address:
+    if following.is_replacing and "@" not in current.address and not current.spares:
         return begin(current, target, next(iter(joining.values())))
     kept = [kept_addresses(current.address, (*current.members, *target.members))]
     added = [f"{member_id(name)}@{at}" for name, at in joining.items()]
