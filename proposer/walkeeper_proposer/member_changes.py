@@ -3,7 +3,7 @@
     await perform(steps, addresses, limits, tell)   the configuration that the steps return
 
 The steps (consensus/changing.py) choose the next question from the answers alone. So this process
-may be killed at any point. Whoever begins the same steps again goes on where it was.
+may be killed at any point. The same steps, begun again, go on where it was.
 """
 
 from __future__ import annotations

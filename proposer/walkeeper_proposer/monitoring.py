@@ -8,6 +8,7 @@ from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_fastpath.switch import is_on, state
+from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.metrics import (
     FAST_PATH,
@@ -62,22 +63,8 @@ def endpoints(
             "spooled_bytes": spooled_bytes(),
             "fast_path": state(),
             "commits": {"count": sum(commits.times.counts), "sum_s": commits.times.sum_s},
-            "repairs": {
-                "is_under_way": repairs.is_under_way,
-                "done": repairs.done,
-                "failed": repairs.failed,
-                "spares": list(leader.configuration.spares) if leader else None,
-            },
-            "safekeepers": [
-                {
-                    "address": "{}:{}".format(*addresses()[member.link]),
-                    "stage": member.stage.value,
-                    "attached": member.attached,
-                    "flush_lsn": str(member.flush_lsn),
-                    "next_lsn": str(member.next_lsn),
-                }
-                for member in proposer.members
-            ],
+            "repairs": repairs.facts,
+            "safekeepers": [_shown(member, addresses()) for member in proposer.members],
         }
 
     def figures() -> Sequence[Sample]:
@@ -93,6 +80,16 @@ def endpoints(
         return found
 
     return Endpoints(not_ready, status, figures)
+
+
+def _shown(member: Member, addresses: Sequence[Address]) -> dict[str, object]:
+    return {
+        "address": "{}:{}".format(*addresses[member.link]),
+        "stage": member.stage.value,
+        "attached": member.attached,
+        "flush_lsn": str(member.flush_lsn),
+        "next_lsn": str(member.next_lsn),
+    }
 
 
 def _attached(core: Proposer) -> int:

@@ -3,7 +3,7 @@
     Repairs(…).run()     until cancelled
 
 It performs the very steps of `walkeeper replace`. So a proposer may be killed at any point of a
-repair: the next one that is elected finds it in the configuration, and goes on.
+repair. The next one that is elected finds it in the configuration, and goes on.
 """
 
 from __future__ import annotations
@@ -39,13 +39,18 @@ class Repairs:
         addresses: Callable[[], Sequence[Address]],
         grace_s: float,
     ) -> None:
-        """`grace_s`: how long a member is silent before it is replaced; 0 for never."""
+        """Watch nobody yet. A member is silent for `grace_s` before it is replaced."""
         self._cluster, self._core, self._addresses = cluster, core, addresses
         self._auditor = Auditor(grace_s)
         self.done, self.failed, self.is_under_way = 0, 0, False
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return the repairs of this process, for /status."""
+        return {"is_under_way": self.is_under_way, "done": self.done, "failed": self.failed}
+
     async def run(self) -> NoReturn:
-        """Audit until cancelled."""
+        """Look at the members, and replace those that are silent, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

@@ -26,6 +26,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
+from walkeeper_proposer.settings import ProposerSettings
 
 RISK = "see the members and the positions of the log"
 
@@ -140,17 +141,15 @@ def command(
       walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --cluster changes \\
           --dsn 'host=db1 user=walkeeper dbname=shop' --logical --publication orders
 
-    The role needs REPLICATION. Commits wait for the quorum only after `walkeeper attach`. The
-    proposer first compares the primary's WAL with the log. If it refuses the primary, it says why.
-    A promoted standby continues the log on its new timeline. If its promotion left out WAL, the
-    proposer refuses it and reports the missing bytes (docs/failover.md).
+    The role needs REPLICATION. Commits wait for the quorum only after `walkeeper attach`. First the
+    proposer compares the primary's WAL with the log, and says why if it refuses the primary. A
+    promoted standby continues the log, unless its promotion left out WAL (docs/failover.md).
     """
     _check_logical(logical, publications, messages, spool_dir)
-    from walkeeper_proposer.daemon import run
-    from walkeeper_proposer.settings import ProposerSettings
-
     is_safe = allow_unauthenticated or is_locked()
     refuse_open_door(http, "--http", RISK, allowed=is_safe, lock=HTTP_LOCK)
+    from walkeeper_proposer.daemon import run
+
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,

@@ -44,7 +44,7 @@ class Newcomer:
 def log_of(
     cluster: str, current: Configuration, newcomer: Newcomer, answers: Answers
 ) -> LogState | None:
-    """Return the log's state, or None if it is silent; Refused if it belongs to another log."""
+    """Return the log's state, or None if it is silent. Raise Refused if it is of another log."""
     answer = answers.get(newcomer.at)
     if isinstance(answer, Reject):
         raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")

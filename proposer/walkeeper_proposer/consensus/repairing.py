@@ -38,10 +38,10 @@ class Repair:
 
 
 class Auditor:
-    """What one proposer has seen of the members. Times are seconds of one clock."""
+    """Remembers when one proposer has seen each member well. Times are seconds of one clock."""
 
     def __init__(self, grace_s: float) -> None:
-        """`grace_s` 0 or less: no repair ever begins."""
+        """Begin no repair with a `grace_s` of 0."""
         self.grace_s = grace_s
         self._well_s: dict[str, float] = {}  # when each member was last seen well
         self._failures: Counter[str] = Counter()  # by spare
