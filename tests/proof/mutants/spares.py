@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import Edit, Mutant
 
 TEST = "tests/consensus/test_pure_spares.py::test_"
-LIVES = "the simulator names no spares; a repair is a change of members, which it draws"
+LIVES = "an auditor that errs loses no commit, so no oracle sees it"
 
 
 def _auditor(name: str, what: str, edit: Edit, test: str) -> Mutant:
