@@ -13,12 +13,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from walkeeper_admin.safekeeper_client import ask
 from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
+from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from walkeeper_admin.replace import Limits, draw, perform
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.quorum import Configuration, member_id, spare_id
+from walkeeper_proposer.consensus import sparing
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.sparing import SpareGoal
+from walkeeper_proposer.member_changes import Limits, draw, perform
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +40,11 @@ async def change(
 ) -> Configuration:
     """Return the members in the end. `tell` gets a line when there is news. Refused."""
     coming = [address for _, address in wanted.joining]
-    numbers = [number for number, _ in wanted.joining]
-    if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):
-        raise Refused("name each newcomer once, with an id and an address of its own")
     addresses = tuple(dict.fromkeys((*safekeepers, *coming)))
     goal = Goal(
         cluster,
         wanted.leaving,
-        tuple(
-            Newcomer(number, shown_address(address), addresses.index(address))
-            for number, address in wanted.joining
-        ),
+        _newcomers(wanted.joining, addresses),
         wanted.ack_quorum,
         allow_single_ack=wanted.allow_single_ack,
     )
@@ -62,6 +58,38 @@ async def cancel(
     """Return the old members, which decide alone again. Refused."""
     steps = cancel_change(cluster, range(len(safekeepers)), draw)
     return await perform(steps, tuple(safekeepers), limits, tell)
+
+
+async def change_spares(
+    safekeepers: Sequence[Address],
+    cluster: str,
+    adding: Sequence[tuple[int, Address]],
+    removing: Sequence[int],
+    limits: Limits,
+    tell: Callable[[str], None],
+) -> Configuration:
+    """Return the configuration with the spares wanted. `tell` gets a line when there is news.
+
+    Raise Refused if a change of members is under way, or a new spare cannot become a member.
+    """
+    addresses = tuple(dict.fromkeys((*safekeepers, *(address for _, address in adding))))
+    goal = SpareGoal(cluster, _newcomers(adding, addresses), tuple(removing))
+    steps = sparing.change_spares(goal, range(len(addresses)), draw)
+    return await perform(steps, addresses, limits, tell)
+
+
+def _newcomers(
+    joining: Sequence[tuple[int, Address]], addresses: Sequence[Address]
+) -> tuple[Newcomer, ...]:
+    """Return the safekeepers with their places. Raise Refused if an id or an address is twice."""
+    coming = [address for _, address in joining]
+    numbers = [number for number, _ in joining]
+    if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):
+        raise Refused("name each newcomer once, with an id and an address of its own")
+    return tuple(
+        Newcomer(number, shown_address(address), addresses.index(address))
+        for number, address in joining
+    )
 
 
 async def show(safekeepers: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
@@ -86,6 +114,8 @@ def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
         sets.append(_set(sorted(new | {replacing["joining"]}), facts["ack_quorum"]))
     by_id = {line["id"]: line for line in lines if line["id"] is not None}
     everyone = sorted({number for each in sets for number in each["members"]})
+    spares = facts.get("spares") or []
+    listed = {*everyone, *map(spare_id, spares)}
     under_way = changing or replacing
     learns = bool(under_way and under_way.get("is_learning"))
     newcomer = "learner" if learns else "joining"
@@ -96,7 +126,8 @@ def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
         "sets": sets,
         "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
         "members": [_line(number, sets, by_id.get(number), newcomer) for number in everyone],
-        "others": sorted(number for number in by_id if number not in everyone),
+        "spares": [_spare(spare, by_id.get(spare_id(spare))) for spare in spares],
+        "others": sorted(number for number in by_id if number not in listed),
     }
 
 
@@ -116,6 +147,11 @@ def _line(
         known["reachable"] = False
         known["error"] = "its address was not named with --safekeepers"
     return {"id": number, "role": role, **known}
+
+
+def _spare(spare: str, line: dict[str, Any] | None) -> dict[str, Any]:
+    reachable = None if line is None else line["reachable"]
+    return {"id": spare_id(spare), "address": spare.partition("@")[2], "reachable": reachable}
 
 
 def table(document: dict[str, Any]) -> str:
@@ -141,6 +177,9 @@ def table(document: dict[str, Any]) -> str:
         left = "" if to_go is None else f"; {to_go:,} bytes to go"
         when = "and, as the members change," if document["state"] == "joint" else "to be next:"
         lines.append(f"{when} {sets[1]}{left}")
+    if document["spares"]:
+        listed = ", ".join(f"{each['id']} at {each['address']}" for each in document["spares"])
+        lines.append(f"spares: {listed}")
     if document["others"]:
         lines.append(f"no members: {', '.join(map(str, document['others']))}")
     return "\n".join(lines)

@@ -1,35 +1,14 @@
-"""`walkeeper replace`: performs the steps of replacing.py on real safekeepers. Shell.
-
-That module chooses the next question from the answers alone. An operator may kill this process at
-any point, and the same command goes on where it was.
-"""
+"""`walkeeper replace`: performs the steps of replacing.py on real safekeepers. Shell."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from walkeeper_admin.safekeeper_client import ask
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.wire.framing import Message
-from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.headway import Headway
 from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
-
-PAUSE_S = 0.5
-ANSWER_S_MIN = 0.5  # for an answer although --timeout is nearly over
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`timeout_s` is how long the command goes on without progress, or None for no limit."""
-
-    answer_timeout_s: float = 5.0
-    timeout_s: float | None = None
+from walkeeper_proposer.member_changes import Limits, draw, perform
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +21,6 @@ class Newcomer:
     joining: int
     address: Address
     instead: bool = False
-
-
-def draw() -> bytes:
-    """Return what tells a round of the register from every other one."""
-    return os.urandom(16)
 
 
 async def replace(
@@ -81,85 +55,3 @@ async def cancel(
     places = range(len(safekeepers))
     steps = cancel_replacement(cluster, leaving, places, draw)
     return await perform(steps, tuple(safekeepers), limits, tell)
-
-
-async def perform(
-    steps: Steps, addresses: tuple[Address, ...], limits: Limits, tell: Callable[[str], None]
-) -> Configuration:
-    """Ask what the steps want of these safekeepers, and return what they return. Refused."""
-    news = _News(tell, limits.timeout_s)
-    batch = next(steps)
-    while True:
-        answers: Answers = {}
-        if batch.requests:
-            answer_s = news.answer_s(limits.answer_timeout_s)
-            answers, news.silent = await _ask_all(addresses, batch.requests, answer_s)
-        else:
-            news.waits(batch)
-            await asyncio.sleep(PAUSE_S)
-        news.give_up_if_late()
-        try:
-            batch = steps.send(answers)
-        except StopIteration as done:
-            configuration = done.value
-            assert isinstance(configuration, Configuration), f"{configuration=}"
-            return configuration
-
-
-async def _ask_all(
-    addresses: tuple[Address, ...], requests: Mapping[int, Message], timeout_s: float
-) -> tuple[dict[int, Message], list[str]]:
-    """Return the answers that came in time, and why the others do not answer."""
-
-    async def one(place: int, question: Message) -> tuple[int, Message | Unreachable]:
-        try:
-            return place, await ask(addresses[place], question, timeout_s)
-        except Unreachable as error:
-            return place, error
-
-    said = await asyncio.gather(*(one(place, q) for place, q in requests.items()))
-    silent = [str(why) for _, why in said if isinstance(why, Unreachable)]
-    return {place: it for place, it in said if not isinstance(it, Unreachable)}, silent
-
-
-class _News:
-    """Tell what the command waits for, once, and how far the filling is, every 5 s."""
-
-    EVERY_S = 5.0
-
-    def __init__(self, tell: Callable[[str], None], timeout_s: float | None) -> None:
-        self._tell, self._timeout_s = tell, timeout_s
-        self._waits = Batch(text="the safekeepers do not answer in time")
-        self._headway = Headway()
-        self._moved_s = self._told_s = asyncio.get_running_loop().time()
-        self.silent: list[str] = []  # the reasons of those without an answer to the last request
-
-    def answer_s(self, most_s: float) -> float:
-        """Return how long to wait for an answer, so that --timeout holds."""
-        if self._timeout_s is None:
-            return most_s
-        left_s = self._moved_s + self._timeout_s - asyncio.get_running_loop().time()
-        return min(most_s, max(left_s, ANSWER_S_MIN))
-
-    def waits(self, batch: Batch) -> None:
-        """Record what the command waits for, and tell it if that is news."""
-        now_s = asyncio.get_running_loop().time()
-        is_new = batch.text != self._waits.text
-        if self._headway.is_in(batch):
-            self._moved_s = now_s
-        if is_new or (batch.to_go is not None and now_s - self._told_s >= self.EVERY_S):
-            to_go = "" if batch.to_go is None else f": {batch.to_go:,} bytes to go"
-            self._tell(batch.text + to_go)
-            self._told_s = now_s
-        self._waits = batch
-
-    def give_up_if_late(self) -> None:
-        """Raise Refused, with what stands and how to go on, if nothing moves for too long."""
-        now_s = asyncio.get_running_loop().time()
-        if self._timeout_s is None or now_s - self._moved_s <= self._timeout_s:
-            return
-        why = f" ({'; '.join(self.silent)})" if self.silent else ""
-        raise Refused(
-            f"no progress for {self._timeout_s:g} s: {self._waits.text}{why}; "
-            f"{self._headway.ways_on()}"
-        )

@@ -12,12 +12,12 @@ from typing import Any
 from walkeeper_admin.archive_status import archive_line
 from walkeeper_admin.log_verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
-from walkeeper_admin.safekeeper_client import ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.printable import printable
 from walkeeper_common.quorum import member_id
+from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
@@ -199,7 +199,7 @@ def _cluster(
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
-        return {"name": cluster, **unknown, "not_hearing": [], "members": []}
+        return {"name": cluster, **unknown, "not_hearing": [], "members": [], "spares": []}
     known = [a for a in known if _member(a) in _everyone(facts)] or known
     serving = [a for a in known if not a.get("failure")]
     leader = _proposer(known)
@@ -223,6 +223,7 @@ def _cluster(
         "heard_by_quorum": _have_quorum(facts, hearing),
         "not_hearing": sorted({a["id"] for a in serving if _member(a) not in hearing}),
         "members": facts["members"],
+        "spares": facts.get("spares", []),
         "segment_bytes": facts["segment_bytes"],
     }
 

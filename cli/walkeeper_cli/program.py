@@ -38,6 +38,7 @@ COMMANDS = (
     "switchover",
     "replace",
     "members",
+    "spare",
     "restore",
     "standby-check",
     "up",

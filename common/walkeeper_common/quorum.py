@@ -18,6 +18,7 @@ MEMBERS_MAX = 32
 GENERATION_MAX = 2**32 - 1  # votes and appends have room for no more
 SERVER_VERSION = re.compile(r"[0-9].{0,255}")
 MEMBER = re.compile(r"[0-9]{1,20}#[0-9a-f]{1,64}")
+SPARE = re.compile(r"[0-9]{1,20}@[!-+\--?A-~]{1,300}")  # no comma, no second @
 
 
 class LogKind(Enum):
@@ -60,7 +61,8 @@ class Configuration:
     commit needs a quorum of both sets, each by its own numbers (M1). With `is_learning` the
     newcomers of the target get WAL, and the present set decides alone (M2). `address` is where
     members that joined since the creation listen, for proposers that were started without them: see
-    `joined_addresses`.
+    `joined_addresses`. `spares` are ID@HOST:PORT of safekeepers that may take the place of a silent
+    member (M6), the first one first.
     """
 
     generation: int
@@ -76,6 +78,7 @@ class Configuration:
     target: MemberSet | None = None
     address: str = ""
     is_learning: bool = False
+    spares: tuple[str, ...] = ()
 
     @property
     def present(self) -> MemberSet:
@@ -176,6 +179,16 @@ def flaw_of(configuration: Configuration) -> str | None:
         return "there is nobody to learn"
     if len(configuration.everyone) > MEMBERS_MAX:
         return f"more than {MEMBERS_MAX} members, with those that are to leave, are impossible"
+    return _flaw_of_spares(configuration.spares)
+
+
+def _flaw_of_spares(spares: tuple[str, ...]) -> str | None:
+    if len(spares) > MEMBERS_MAX:
+        return f"more than {MEMBERS_MAX} spares are impossible"
+    if not all(SPARE.fullmatch(spare) for spare in spares):
+        return "a spare is not named ID@HOST:PORT"
+    if len({spare_id(spare) for spare in spares}) != len(spares):
+        return f"two of the spares {', '.join(spares)} have the same id"
     return None
 
 
@@ -224,6 +237,11 @@ def majority(members: int) -> int:
 def member_id(member: str) -> int:
     """Return the safekeeper's id in `id#incarnation`."""
     return int(member.partition("#")[0])
+
+
+def spare_id(spare: str) -> int:
+    """Return the safekeeper's id in `id@host:port`."""
+    return int(spare.partition("@")[0])
 
 
 def member_name(acceptor_id: int, incarnation: bytes) -> str:

@@ -30,11 +30,11 @@ from walkeeper_admin.primary.detach import DetachSettings, detach
 from walkeeper_admin.primary.primary_settings import standby_names
 from walkeeper_admin.primary.requirements import refuse_unsuitable
 from walkeeper_admin.primary.standby_names import requires
-from walkeeper_admin.safekeeper_client import ask
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_lab.live_status import LiveStatus, primary_state
 from walkeeper_lab.local import daemons

@@ -32,6 +32,7 @@ from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.promotion_wait import wait_promoted
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.reporting import PrimaryReporter
 from walkeeper_proposer.settings import ProposerSettings
 
@@ -70,11 +71,16 @@ async def _main(settings: ProposerSettings) -> int:
         reporter = PrimaryReporter(
             settings.cluster, lambda: life.core, lambda: linked.all, sync_state
         )
+        repairs = Repairs(
+            settings.cluster, lambda: life.core, lambda: linked.all, settings.repair_grace_s
+        )
+        group.create_task(repairs.run(), name="repairs")
         group.create_task(sync_state.watch(), name="sync_state")
         group.create_task(reporter.run(), name="reports")
         group.create_task(reporter.watch(), name="incidents")
         if settings.http is not None:
-            serving = _serve_http(settings, lambda: life, lambda: linked.all, sync_state, commits)
+            facts = (sync_state, commits, repairs)
+            serving = _serve_http(settings, lambda: life, lambda: linked.all, *facts)
             group.create_task(serving, name="http")
         while True:
             if settings.follow:
@@ -109,6 +115,7 @@ async def _serve_http(
     addresses: Callable[[], Sequence[Address]],
     sync_state: SyncState,
     commits: CommitTimes,
+    repairs: Repairs,
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
@@ -121,6 +128,7 @@ async def _serve_http(
         lambda: life().primary.spooled_bytes,
         sync_state,
         commits,
+        repairs,
     )
     await serve_http(settings.http, shown)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.metrics import Figure, gauge, histogram
+from walkeeper_common.metrics import Figure, counter, gauge, histogram
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.repairs import Repairs
 
 LABELS = ("cluster",)
 MEMBER = ("cluster", "safekeeper")
@@ -75,6 +76,14 @@ OF_LEADER: tuple[Figure[Led], ...] = (
         ),
         lambda led: led.leader.is_paused,
     ),
+    Figure(
+        gauge(
+            "walkeeper_proposer_spares",
+            "Safekeepers that may take the place of a silent member.",
+            LABELS,
+        ),
+        lambda led: len(led.leader.configuration.spares),
+    ),
 )
 
 OF_COMMITS: tuple[Figure[CommitTimes], ...] = (
@@ -112,6 +121,25 @@ OF_PRIMARY: tuple[Figure[SyncState], ...] = (
             LABELS,
         ),
         lambda state: None if state.value is None else len(state.commits.lowered),
+    ),
+)
+
+OF_REPAIRS: tuple[Figure[Repairs], ...] = (
+    Figure(
+        gauge("walkeeper_proposer_repairing", "1 while a spare takes a member's place.", LABELS),
+        lambda repairs: repairs.is_under_way,
+    ),
+    Figure(
+        counter("walkeeper_proposer_repairs_total", "Members that a spare has replaced.", LABELS),
+        lambda repairs: repairs.done,
+    ),
+    Figure(
+        counter(
+            "walkeeper_proposer_failed_repairs_total",
+            "Repairs that got no further for the grace time.",
+            LABELS,
+        ),
+        lambda repairs: repairs.failed,
     ),
 )
 
@@ -161,6 +189,7 @@ METRICS = (
     *(figure.metric for figure in OF_LEADER),
     *(figure.metric for figure in OF_COMMITS),
     *(figure.metric for figure in OF_PRIMARY),
+    *(figure.metric for figure in OF_REPAIRS),
     FAST_PATH,
     SPOOLED,
     *(figure.metric for figure in OF_MEMBER),

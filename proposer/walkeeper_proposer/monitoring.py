@@ -8,6 +8,7 @@ from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_fastpath.switch import is_on, state
+from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.metrics import (
     FAST_PATH,
@@ -16,12 +17,14 @@ from walkeeper_proposer.metrics import (
     OF_MEMBER,
     OF_PRIMARY,
     OF_PROPOSER,
+    OF_REPAIRS,
     SPOOLED,
     Led,
     MemberOf,
 )
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.settings import ProposerSettings
 
 
@@ -32,6 +35,7 @@ def endpoints(
     spooled_bytes: Callable[[], int],
     sync_state: SyncState,
     commits: CommitTimes,
+    repairs: Repairs,
 ) -> Endpoints:
     """Return the endpoints for `serve_http`. `core` returns the proposer of the current life.
     `addresses` are its links', more than the settings' once a member has joined. `spooled_bytes`
@@ -59,16 +63,8 @@ def endpoints(
             "spooled_bytes": spooled_bytes(),
             "fast_path": state(),
             "commits": {"count": sum(commits.times.counts), "sum_s": commits.times.sum_s},
-            "safekeepers": [
-                {
-                    "address": "{}:{}".format(*addresses()[member.link]),
-                    "stage": member.stage.value,
-                    "attached": member.attached,
-                    "flush_lsn": str(member.flush_lsn),
-                    "next_lsn": str(member.next_lsn),
-                }
-                for member in proposer.members
-            ],
+            "repairs": repairs.facts,
+            "safekeepers": [_shown(member, addresses()) for member in proposer.members],
         }
 
     def figures() -> Sequence[Sample]:
@@ -77,12 +73,23 @@ def endpoints(
             *_of_core(core(), addresses(), labels),
             *samples(OF_COMMITS, commits, labels),
             *samples(OF_PRIMARY, sync_state, labels),
+            *samples(OF_REPAIRS, repairs, labels),
         ]
         if settings.publications:
             found.append(Sample(SPOOLED, float(spooled_bytes()), labels))
         return found
 
     return Endpoints(not_ready, status, figures)
+
+
+def _shown(member: Member, addresses: Sequence[Address]) -> dict[str, object]:
+    return {
+        "address": "{}:{}".format(*addresses[member.link]),
+        "stage": member.stage.value,
+        "attached": member.attached,
+        "flush_lsn": str(member.flush_lsn),
+        "next_lsn": str(member.next_lsn),
+    }
 
 
 def _attached(core: Proposer) -> int:

@@ -26,5 +26,6 @@ class ProposerSettings:
     messages: bool = False  # with pg_logical_emit_message's
     spool_directory: str | None = None  # for transactions that are open at the primary
     spool_bytes_max: int = 4 << 30
+    repair_grace_s: float = 60.0  # a member is silent for so long before a spare replaces it
     log_level: str = "INFO"
     log_json: bool = False

@@ -72,6 +72,7 @@ def _cluster(name: str, configuration: Configuration) -> dict[str, object]:
         "joining": configuration.joining or None,
         "ack_quorum": configuration.ack_quorum,
         "target": _target(configuration),
+        "spares": list(configuration.spares),
         "server_version": configuration.server_version,
     }
 

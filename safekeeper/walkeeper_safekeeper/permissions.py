@@ -80,15 +80,15 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     AppendRequest: _LEADERS,
     ReadRequest: _READERS,
     PrimaryReport: _LEADERS,
-    # Members
+    # Members: an elected proposer replaces a silent member by a spare (M6)
     MembersQuery: _PEERS,
-    PromiseMembers: _ADMIN,
+    PromiseMembers: _LEADERS,
     AcceptMembers: _LEADERS,
     InstallMembers: _LEADERS,
     # Creation
-    PrepareLog: _ADMIN,
+    PrepareLog: _LEADERS,
     ConfigureLog: _ADMIN,
-    JoinLog: _ADMIN,
+    JoinLog: _LEADERS,
     ReserveTimeline: _ADMIN,
     DropLog: _ADMIN,
     # Questions

@@ -14,13 +14,13 @@ from tests.consensus.test_pure_resizing import Any as Few
 from tests.consensus.test_pure_resizing import set_of
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.members import Wanted, cancel, change, members_document, show, table
-from walkeeper_admin.replace import Limits
 from walkeeper_admin.status import _have_quorum
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
+from walkeeper_proposer.member_changes import Limits
 
 SAFEKEEPERS = [("h1", 1), ("h2", 2), ("h3", 3)]
 LIMITS = Limits(answer_timeout_s=0.1, timeout_s=1.2)
@@ -117,7 +117,7 @@ def run(few: Few, wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch) -> Con
             raise Unreachable(f"safekeeper at {address[0]} is unreachable")
         return answer
 
-    monkeypatch.setattr("walkeeper_admin.replace.ask", ask)
+    monkeypatch.setattr("walkeeper_proposer.member_changes.ask", ask)
     if wanted is None:
         return asyncio.run(cancel(SAFEKEEPERS, "main", LIMITS, lambda _: None))
     return asyncio.run(change(SAFEKEEPERS, "main", wanted, LIMITS, lambda _: None))

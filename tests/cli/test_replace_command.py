@@ -11,12 +11,13 @@ import pytest
 from tests.consensus.test_pure_replacing import Few
 from tests.support.replaced_members import BOTH
 from tests.support.waiting import LIMIT_S
-from walkeeper_admin.replace import Limits, Newcomer, cancel, replace
+from walkeeper_admin.replace import Newcomer, cancel, replace
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_proposer.member_changes import Limits
 
 
 def test_a_safekeeper_without_an_answer_is_named_with_the_reason() -> None:
@@ -64,7 +65,7 @@ def ending(few: Few, newcomer: Newcomer | None, monkeypatch: pytest.MonkeyPatch)
             raise Unreachable(f"safekeeper at {address[0]} is unreachable")
         return answer
 
-    monkeypatch.setattr("walkeeper_admin.replace.ask", ask)
+    monkeypatch.setattr("walkeeper_proposer.member_changes.ask", ask)
     with pytest.raises(Refused) as refused:
         if newcomer is None:
             asyncio.run(cancel(SAFEKEEPERS, "main", None, LIMITS, lambda _: None))

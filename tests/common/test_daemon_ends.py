@@ -30,6 +30,7 @@ from walkeeper_proposer.daemon import _Life
 from walkeeper_proposer.monitoring import endpoints
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver
@@ -287,7 +288,9 @@ def test_a_member_that_joined_is_shown_with_the_address_by_which_it_is_reached()
         core: Proposer = _Life(settings, (*settings.safekeepers, joined), lambda _: None).core
         addresses = (*settings.safekeepers, joined)
         nobody = SyncState(settings.dsn, "walkeeper")
-        shown = endpoints(settings, lambda: core, lambda: addresses, int, nobody, CommitTimes())
+        repairs = Repairs(settings.cluster, lambda: core, lambda: addresses, 60.0)
+        told = (nobody, CommitTimes(), repairs)
+        shown = endpoints(settings, lambda: core, lambda: addresses, int, *told)
         members = cast(list[dict[str, str]], shown.status()["safekeepers"])
         assert [member["address"] for member in members][1:] == ["127.0.0.2:5454"]
         named = {sample.labels.get("safekeeper") for sample in shown.samples()}

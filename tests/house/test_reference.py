@@ -86,18 +86,6 @@ def test_a_command_that_asks_safekeepers_speaks_tls(name: str) -> None:
     assert "--safekeepers" not in its or "--tls" in its
 
 
-def test_what_is_to_come_is_not_there_yet() -> None:
-    cells = re.findall(
-        r"^\| (`[^|]*(?:\\\|[^|]*)*) \|", section("commands.md", "To come"), re.MULTILINE
-    )
-    planned = [words.split() for cell in cells for words in re.findall(r"`([^`]+)`", cell)]
-    assert len(planned) > 1
-    names = {name.removeprefix("walkeeper ") for name in COMMANDS}
-    for words in planned:
-        nested = " ".join(words[:2]) if words[0] in ("archive", "history") else words[0]
-        assert nested not in names, f"{nested} is there: move it out of what is to come"
-
-
 def keys(heading: str) -> dict[str, bool]:
     """Return the keys of a table of status-json.md, with whether they may be left out."""
     rows = re.findall(r"^\| (`.*?) \|", section("status-json.md", heading), re.MULTILINE)

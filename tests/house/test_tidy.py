@@ -41,7 +41,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history/stream.py",
     "cli/walkeeper_cli/history/tail.py",
-    "admin/walkeeper_admin/replace.py",
+    "proposer/walkeeper_proposer/member_changes.py",
     "admin/walkeeper_admin/switchover.py",
     "restore/walkeeper_restore/repeated_requests.py",
     "restore/walkeeper_restore/prefetching.py",

@@ -184,7 +184,7 @@ def cancel(
     It is possible until the new members are final.
     """
     from walkeeper_admin.members import cancel as taken_back
-    from walkeeper_admin.replace import Limits
+    from walkeeper_proposer.member_changes import Limits
 
     say = Audience(sys.stderr).say
     made = asyncio.run(taken_back(safekeepers, cluster, Limits(timeout_s=timeout), say))
@@ -199,7 +199,7 @@ def _change(
     as_json: bool,
 ) -> None:
     from walkeeper_admin.members import change
-    from walkeeper_admin.replace import Limits
+    from walkeeper_proposer.member_changes import Limits
 
     say = Audience(sys.stderr).say
     made = asyncio.run(change(safekeepers, cluster, wanted, Limits(timeout_s=timeout), say))

@@ -26,6 +26,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
+from walkeeper_proposer.settings import ProposerSettings
 
 RISK = "see the members and the positions of the log"
 
@@ -55,6 +56,15 @@ RISK = "see the members and the positions of the log"
     is_flag=True,
     help="Wait while the server is a standby or down; start when it is promoted. Use it to run a "
     "proposer beside every server.",
+)
+@option(
+    "--repair-grace",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a member is silent before a spare takes its place (`walkeeper spare`); 0 for "
+    "never.",
 )
 @option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
@@ -115,6 +125,7 @@ def command(
     spool_dir: str | None,
     take_over: bool,
     follow: bool,
+    repair_grace: float,
     resume: bool,
     allow_unsafe_settings: bool,
     http: Address | None,
@@ -130,17 +141,15 @@ def command(
       walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --cluster changes \\
           --dsn 'host=db1 user=walkeeper dbname=shop' --logical --publication orders
 
-    The role needs REPLICATION. Commits wait for the quorum only after `walkeeper attach`. The
-    proposer first compares the primary's WAL with the log. If it refuses the primary, it says why.
-    A promoted standby continues the log on its new timeline. If its promotion left out WAL, the
-    proposer refuses it and reports the missing bytes (docs/failover.md).
+    The role needs REPLICATION. Commits wait for the quorum only after `walkeeper attach`. First the
+    proposer compares the primary's WAL with the log, and says why if it refuses the primary. A
+    promoted standby continues the log, unless its promotion left out WAL (docs/failover.md).
     """
     _check_logical(logical, publications, messages, spool_dir)
-    from walkeeper_proposer.daemon import run
-    from walkeeper_proposer.settings import ProposerSettings
-
     is_safe = allow_unauthenticated or is_locked()
     refuse_open_door(http, "--http", RISK, allowed=is_safe, lock=HTTP_LOCK)
+    from walkeeper_proposer.daemon import run
+
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,
@@ -149,6 +158,7 @@ def command(
         application_name=application_name or default_name(cluster),
         take_over=take_over,
         follow=follow,
+        repair_grace_s=repair_grace,
         resume=resume,
         unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",

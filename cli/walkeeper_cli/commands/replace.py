@@ -22,7 +22,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.shell.command_output import Audience
 
 if TYPE_CHECKING:
-    from walkeeper_admin.replace import Limits
+    from walkeeper_proposer.member_changes import Limits
 
 
 class Newcomer(ParamType):
@@ -101,7 +101,7 @@ def command(
     time. Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md,
     "A dead disk").
     """
-    from walkeeper_admin.replace import Limits
+    from walkeeper_proposer.member_changes import Limits
 
     limits = Limits(timeout_s=timeout)
     if cancel:

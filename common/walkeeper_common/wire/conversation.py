@@ -4,7 +4,7 @@
     buffer()           the place for received bytes
     received(size)     the answers that these bytes complete, each of the safekeeper that it names
 
-Commands speak it over asyncio (admin's safekeeper_client), and `walkeeper restore` over a blocking
+Commands speak it over asyncio (shell/safekeeper_client), and `walkeeper restore` over a blocking
 socket. A proposer's stream is another thing: both sides send at any time and bound what they hold
 (shell/framed_connection.py).
 """

@@ -44,7 +44,10 @@ UUID_BYTES = 16
 _IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a replacement follows
 _HAS_TARGET = 0x40  # any other change follows; versions before it refuse such an ack quorum
 _HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier versions refuse both
-_LEARNING = 1  # the only feature so far; a change follows, whose newcomers are in no set
+_LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
+_SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
+_JOINT = 4  # beside _SPARES: a target follows, which decides as well
+_FEATURES = (_LEARNING, _SPARES, _SPARES | _LEARNING, _SPARES | _JOINT)
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -160,6 +163,10 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
+        if value.spares:
+            self.u8(value.ack_quorum | _HAS_FEATURES)
+            self._with_spares(value)
+            return
         if value.is_learning:
             self.u8(value.ack_quorum | _HAS_FEATURES)
             self.u8(_LEARNING)
@@ -174,6 +181,15 @@ class Writer:
         if any(change):
             for text in change:
                 self.text(text)
+
+    def _with_spares(self, value: Configuration) -> None:
+        phase = _LEARNING if value.is_learning else _JOINT if value.target is not None else 0
+        self.u8(_SPARES | phase)
+        if phase:
+            self._change(value)
+        else:
+            self.text(value.address)
+        self.members(value.spares)
 
     def _change(self, value: Configuration) -> None:
         assert value.target is not None, f"{value=}"
@@ -326,10 +342,19 @@ class Reader:
 
     def _features(self, final: Configuration) -> Configuration:
         features = self.u8()
-        if features != _LEARNING:
+        if features not in _FEATURES:
             text = "a newer version of walkeeper wrote it; run that version here"
             raise self._error(f"the features of a configuration are {features}: {text}")
-        return replace(self._change(final), is_learning=True)
+        if features == _SPARES:
+            changed = replace(final, address=self.text())
+        else:
+            changed = replace(self._change(final), is_learning=bool(features & _LEARNING))
+        if not features & _SPARES:
+            return changed
+        spares = self.members()
+        if not spares:
+            raise self._error("an empty list of spares")
+        return replace(changed, spares=spares)
 
     def _replacement(self, final: Configuration) -> Configuration:
         leaving, joining, address = self.text(), self.text(), self.text()

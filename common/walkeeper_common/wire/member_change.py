@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set
+from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set, spare_id
 from walkeeper_common.wire.fields import Reader, Writer
 
 GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
@@ -50,19 +50,31 @@ def learning_with(current: Configuration, target: MemberSet, address: str) -> Co
 
 
 def final(current: Configuration) -> Configuration:
-    """Return what follows a joint configuration: the new set alone."""
+    """Return what follows a joint configuration: the new set alone.
+
+    A spare that has become a member is no spare any more."""
     assert current.target is not None and not current.is_learning, f"{current=}"
     members, ack_quorum = current.target.members, current.target.ack_quorum
+    ids = {member_id(member) for member in members}
+    spares = tuple(spare for spare in current.spares if spare_id(spare) not in ids)
     following = replace(current, members=members, ack_quorum=ack_quorum, target=None)
-    return replace(following, generation=current.generation + 1)
+    return replace(following, generation=current.generation + 1, spares=spares)
 
 
 def cancelled(current: Configuration) -> Configuration:
-    """Return the configuration that takes a change back: the old members are final again."""
+    """Return the configuration that takes a change back: the old members are final again.
+
+    It has no spares, so that no repair begins what an operator has taken back (M6)."""
     assert current.target is not None, f"{current=}"
     address = kept_addresses(current.address, current.members)
-    following = replace(current, target=None, address=address, is_learning=False)
+    following = replace(current, target=None, address=address, is_learning=False, spares=())
     return replace(following, generation=current.generation + 1)
+
+
+def with_spares(current: Configuration, spares: tuple[str, ...]) -> Configuration:
+    """Return what follows a final configuration with other spares, and the same members (M6)."""
+    assert current.target is None, f"{current=}"
+    return replace(current, generation=current.generation + 1, spares=spares)
 
 
 def kept_addresses(address: str, members: Iterable[str]) -> str:
@@ -75,13 +87,16 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
     """Return True if `following` may be the next after `current`, of which no flaw is known.
 
     Either the target changes and nothing else. Or a change that is under way ends, with the new set
-    or with the old one. Learners are in no set, so no set of them may become final (M2, M4)."""
+    or with the old one. Or none is under way, and the spares change alone. Learners are in no set,
+    so no set of them may become final (M2, M4).
+    """
     target = following.target
     if target is not None:
         begin = learning_with if following.is_learning else joint_with
         return following == begin(current, target, following.address)
     if current.target is None:
-        return False
+        others = following.spares != current.spares
+        return others and following == with_spares(current, following.spares)
     return following == cancelled(current) or (
         not current.is_learning and following == final(current)
     )
@@ -105,6 +120,7 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
         target=later.target,
         address=later.address,
         is_learning=later.is_learning,
+        spares=later.spares,
     )
     if later.is_learning and later.target is None:
         return False

@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN
-from walkeeper_common.quorum import Configuration, MemberSet, majority, member_id, member_name
+from walkeeper_common.quorum import Configuration, MemberSet, majority, member_id
 from walkeeper_common.wire.member_change import (
     InstallMembers,
     cancelled,
@@ -43,7 +43,6 @@ from walkeeper_common.wire.member_change import (
     learning_with,
     shown_change,
 )
-from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_proposer.consensus.deciding import (
     Answers,
@@ -63,11 +62,11 @@ from walkeeper_proposer.consensus.newcomers import (
     begin_log,
     filling,
     learning,
+    log_of,
+    name_of,
     prepare,
     what_it_waits_for,
 )
-
-NO_LOG = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,37 +268,10 @@ def _ask_newcomers(goal: Goal, current: Configuration) -> Generator[Batch, Answe
     answers = yield Batch({newcomer.at: query for newcomer in goal.joining})
     logs = {}
     for newcomer in goal.joining:
-        log = _log_of(goal, current, newcomer, answers)
+        log = log_of(goal.cluster, current, newcomer, answers)
         if log is not None:
             logs[newcomer] = log
     return logs
-
-
-def _log_of(
-    goal: Goal, current: Configuration, newcomer: Newcomer, answers: Answers
-) -> LogState | None:
-    answer = answers.get(newcomer.at)
-    if isinstance(answer, Reject):
-        raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
-    if not isinstance(answer, LogState):
-        return None
-    if answer.acceptor_id != newcomer.number:
-        raise Refused(
-            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}"
-        )
-    name = _name_of(answer)
-    is_ours = answer.log_uuid in (NO_LOG, current.log_uuid)
-    if not is_ours or (answer.configuration is not None and name not in current.everyone):
-        raise Refused(
-            f"safekeeper {newcomer.number} at {newcomer.address} holds a log of cluster "
-            f"{goal.cluster!r} as {name}, which is no member. Stop it, remove that log's directory "
-            "and start it again; then repeat this command"
-        )
-    return answer
-
-
-def _name_of(log: LogState) -> str:
-    return member_name(log.acceptor_id, log.incarnation)
 
 
 def _is_done(goal: Goal, current: Configuration, logs: Logs) -> bool:
@@ -308,7 +280,7 @@ def _is_done(goal: Goal, current: Configuration, logs: Logs) -> bool:
     coming = {newcomer.number for newcomer in goal.joining}
     left = {member_id(member) for member in current.members}
     gone = all(number in coming or number not in left for number in goal.leaving)
-    return gone and all(_name_of(log) in current.members for log in logs.values())
+    return gone and all(name_of(log) in current.members for log in logs.values())
 
 
 def _is_under_way(goal: Goal, current: Configuration, logs: Logs) -> bool:
@@ -317,7 +289,7 @@ def _is_under_way(goal: Goal, current: Configuration, logs: Logs) -> bool:
     Raise Refused if another one is under way, and this one may not take its place."""
     if current.target is None:
         return False
-    coming = {newcomer.number: _name_of(log) for newcomer, log in logs.items()}
+    coming = {newcomer.number: name_of(log) for newcomer, log in logs.items()}
     present = current.members if goal.is_replacement else current.leavers
     for number, name in coming.items():
         if name in present:
@@ -380,7 +352,7 @@ def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configur
     joining = {name: at for name, at in known.items() if name not in current.members}
     begin = learning_with if joining else joint_with
     following = begin(current, target, "")
-    if following.is_replacing and "@" not in current.address:
+    if following.is_replacing and "@" not in current.address and not current.spares:
         return begin(current, target, next(iter(joining.values())))
     kept = [kept_addresses(current.address, (*current.members, *target.members))]
     added = [f"{member_id(name)}@{at}" for name, at in joining.items()]

@@ -1,5 +1,6 @@
 """A newcomer's way into a log, from its preparation until it is filled. Pure.
 
+    log_of     its log, refused if it is another one
     prepare    it makes its incarnation durable, under which it is to be a member
     begin_log  its log begins where every member may have removed WAL; a leader fills it from a
                donor, as it does for any laggard
@@ -24,6 +25,8 @@ from walkeeper_common.wire.requests import LogState, PrepareLog
 from walkeeper_proposer.consensus.deciding import Answers, Batch, way_back
 from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
+NO_LOG = bytes(16)
+
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
@@ -36,6 +39,35 @@ class Newcomer:
     @property
     def absence(self) -> str:
         return f"safekeeper {self.number} at {self.address} does not answer"
+
+
+def log_of(
+    cluster: str, current: Configuration, newcomer: Newcomer, answers: Answers
+) -> LogState | None:
+    """Return the log's state, or None if it is silent. Raise Refused if it is of another log."""
+    answer = answers.get(newcomer.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
+    if not isinstance(answer, LogState):
+        return None
+    if answer.acceptor_id != newcomer.number:
+        raise Refused(
+            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}"
+        )
+    name = name_of(answer)
+    is_ours = answer.log_uuid in (NO_LOG, current.log_uuid)
+    if not is_ours or (answer.configuration is not None and name not in current.everyone):
+        raise Refused(
+            f"safekeeper {newcomer.number} at {newcomer.address} holds a log of cluster "
+            f"{cluster!r} as {name}, which is no member. Stop it, remove that log's directory "
+            "and start it again; then repeat this command"
+        )
+    return answer
+
+
+def name_of(log: LogState) -> str:
+    """Return the name under which the safekeeper is, or is to be, a member."""
+    return member_name(log.acceptor_id, log.incarnation)
 
 
 def prepare(

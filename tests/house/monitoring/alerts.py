@@ -237,6 +237,15 @@ ALERTS = (
         {'walkeeper_certificate_end_seconds{instance="a"}': "86400x90"},
     ),
     Alert(
+        "WalkeeperRepairFails",
+        "increase(walkeeper_proposer_failed_repairs_total[15m]) > 0",
+        "1m",
+        "warning",
+        "No spare gets into the place of a silent member of cluster {{ $labels.cluster }}.",
+        "repair",
+        {'walkeeper_proposer_failed_repairs_total{cluster="main"}': "0+1x60"},
+    ),
+    Alert(
         "WalkeeperVersionsDiffer",
         "count(count by (version) (walkeeper_build_info)) > 1",
         "1h",

@@ -21,6 +21,7 @@ from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
 from tests.proof.mutants.replacing import REPLACEMENTS
 from tests.proof.mutants.slow_links import SLOW_LINKS
+from tests.proof.mutants.spares import SPARES
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.telling import TELLING
 from tests.proof.mutants.voting import VOTING
@@ -42,6 +43,7 @@ MUTANTS = (
     *LEADING,
     *REPLACEMENTS,
     *LEARNERS,
+    *SPARES,
     *DROPPING,
     *LOGICAL,
     *ANCESTRY,

@@ -7,7 +7,7 @@ A line has the simulated milliseconds, an actor and an event. The actors:
 
     skN     a safekeeper          pN      a proposer process, a new number each time it is started
     pgN     a primary             pgR     the one that was restored from the log in the end
-    op      an operator; it changes the members (--replace)
+    op      an operator, or a proposer that repairs; it changes the members (--replace)
     ----    the world
 
 The events, beside those that the code notes for its operator:

@@ -93,6 +93,8 @@ class Operator:
 
     `coming` are the newcomers in the order of the goal; the first has place NEWCOMER."""
 
+    kind = done = ""  # the names of its figures; empty if the goal has them
+
     def __init__(self, story: Story, goal: Goal, coming: Sequence[Newcomer]) -> None:
         self.story, self.world = story, story.world
         self.goal, self.coming = goal, {NEWCOMER - n: each for n, each in enumerate(coming)}
@@ -100,7 +102,7 @@ class Operator:
         self._serial = self._waits = 0
         self._steps: Steps
         self.text = _shown(goal)
-        self.world.trouble(_kind(goal), "op", self.text)
+        self.world.trouble(self.kind or _kind(goal), "op", self.text)
         self._run()
 
     def _run(self) -> None:
@@ -116,8 +118,20 @@ class Operator:
             kept = self.goal.leaving[0] if self.goal.is_replacement else None
             self._steps = cancel_change(self.goal.cluster, places, draw, kept)
         else:
-            self._steps = change_members(self.goal, places, draw)
+            self._steps = self.begin(places, draw)
         self._step(None)
+
+    def begin(self, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
+        """Return the steps of the command."""
+        return change_members(self.goal, places, draw)
+
+    def is_dead(self) -> bool:
+        """Return True if the process ends now, and nobody starts it again."""
+        return False
+
+    def gave_up(self) -> bool:
+        """Return True if it has waited for so long that its process ends for good."""
+        return False
 
     def cancel(self) -> None:
         """Change the mind: take the replacement back with a new command."""
@@ -132,6 +146,9 @@ class Operator:
         return [None if node in mine else node for node in self.story.safekeepers]
 
     def _step(self, answers: Answers | None) -> None:
+        if self.is_dead():
+            self.is_over = True
+            return
         if answers is not None and self.world.chance(KILLED):
             self.world.trouble("replace killed", "op", "KILL replace")
             self._serial += 1
@@ -141,7 +158,7 @@ class Operator:
             batch = next(self._steps) if answers is None else self._steps.send(answers)
         except StopIteration as done:
             self.is_over = True
-            what = "changes of members cancelled" if self.cancels else _done(self.goal)
+            what = "changes of members cancelled" if self.cancels else self.done or _done(self.goal)
             self.world.facts[what] += 1
             self.world.say("op", f"{what}, {self.text}: {done.value.members}")
             return
@@ -151,7 +168,9 @@ class Operator:
             self.world.say("op", f"refused: {error}")
             return
         self._waits += not batch.requests
-        if self._waits > WAITS_MAX:
+        if self._waits > WAITS_MAX and self.gave_up():
+            self.is_over = True
+        elif self._waits > WAITS_MAX:
             self._run()
         else:
             self._ask(batch)

@@ -38,6 +38,7 @@ ASKED = {
     "--archive": Asked("has_archive", "WAL goes to an archive and comes back"),
     "--replace": Asked("replaces", "members are replaced"),
     "--cancel": Asked("cancels", "with --replace: replacements are taken back"),
+    "--repair": Asked("repairs", "with --replace: spares take the place of silent members"),
     "--resize": Asked("resizes", "with --replace: members are added and removed too"),
     "--switch": Asked("switches", "the primary switches segments, and dies while it does"),
     "--bulk": Asked("is_bulk", "transactions are long, and servers recycle WAL as slots let them"),

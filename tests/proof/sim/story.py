@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
-from tests.proof.sim import faults, healing, plots, replacing
+from tests.proof.sim import faults, healing, plots, replacing, silent_members
 from tests.proof.sim.archive import Archived
 from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import Oracles, Standing
@@ -128,6 +128,8 @@ class Story:
         plots.schedule(self)
         if options.replaces:
             replacing.schedule(self)
+        if options.repairs:
+            silent_members.schedule(self)
         for _ in range(options.proposers):
             self.start_proposer()
         self._write_for_ever()

@@ -26,6 +26,7 @@ class AskedOptions(TypedDict, total=False):
 
     replaces: bool  # members are replaced (replacing.py)
     cancels: bool  # half of the replacements are taken back, or it is tried
+    repairs: bool  # spares take the place of silent members (silent_members.py)
     resizes: bool  # members are added and removed too, and the ack quorum is set
     is_busy: bool  # messages that arrive meanwhile are received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
@@ -86,6 +87,7 @@ class Options:
     is_bulk: bool = False  # see AskedOptions
     has_archive: bool = False  # see AskedOptions
     resizes: bool = False  # see AskedOptions
+    repairs: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

@@ -1,0 +1,96 @@
+"""Replaces silent members by spares while this proposer leads (M6). An asyncio shell.
+
+    Repairs(…).run()     until cancelled
+
+It performs the very steps of `walkeeper replace`. So a proposer may be killed at any point of a
+repair. The next one that is elected finds it in the configuration, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from walkeeper_common.addresses import Address, parse_address, shown_address
+from walkeeper_common.errors import Refused
+from walkeeper_common.quorum import member_id, spare_id
+from walkeeper_common.severity import Severity
+from walkeeper_common.shell.operator_log import log_note
+from walkeeper_proposer.consensus.changing import Goal, change_members
+from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.repairing import Auditor, Repair
+from walkeeper_proposer.member_changes import Limits, draw, perform
+
+logger = logging.getLogger("walkeeper.repairs")
+
+LOOK_S = 1.0
+
+
+class Repairs:
+    """Looks at the core each LOOK_S, and performs one repair at a time."""
+
+    def __init__(
+        self,
+        cluster: str,
+        core: Callable[[], Proposer],
+        addresses: Callable[[], Sequence[Address]],
+        grace_s: float,
+    ) -> None:
+        """Watch nobody yet. A member is silent for `grace_s` before it is replaced."""
+        self._cluster, self._core, self._addresses = cluster, core, addresses
+        self._auditor = Auditor(grace_s)
+        self.done, self.failed, self.is_under_way = 0, 0, False
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return the repairs of this process, for /status."""
+        return {"is_under_way": self.is_under_way, "done": self.done, "failed": self.failed}
+
+    async def run(self) -> NoReturn:
+        """Look at the members, and replace those that are silent, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            repair = self._audit(loop.time())
+            if repair is None:
+                continue
+            self.is_under_way = True
+            try:
+                await self._perform(repair)
+            finally:
+                self.is_under_way = False
+            self._auditor.rest()
+
+    def _audit(self, now_s: float) -> Repair | None:
+        core = self._core()
+        if core.leader is None:
+            self._auditor.rest()
+            return None
+        well = [member.name for member in core.members if member.attached or member.is_probed]
+        return self._auditor.audit(core.leader.configuration, well, now_s)
+
+    async def _perform(self, repair: Repair) -> None:
+        number, where = spare_id(repair.spare), repair.spare.partition("@")[2]
+        address = parse_address(where)
+        addresses = tuple(dict.fromkeys((*self._addresses(), address)))
+        newcomer = Newcomer(number, shown_address(address), addresses.index(address))
+        leaving = (member_id(repair.leaving),)
+        goal = Goal(self._cluster, leaving, (newcomer,), instead=repair.instead)
+        log_note(logger, f"replacing {repair.shown}: it has been silent", (), Severity.WARNING)
+        steps = change_members(goal, range(len(addresses)), draw)
+        try:
+            await perform(steps, addresses, Limits(timeout_s=self._auditor.grace_s), self._tell)
+        except Refused as error:
+            self.failed += 1
+            self._auditor.failed(repair)
+            text = f"could not replace {repair.shown}: {error}; see docs/runbooks.md#repair"
+            log_note(logger, text, (), Severity.WARNING)
+        else:
+            self.done += 1
+            log_note(logger, f"replaced {repair.shown}", (), Severity.LOG)
+
+    def _tell(self, text: str) -> None:
+        log_note(logger, f"repair: {text}", (), Severity.LOG)
