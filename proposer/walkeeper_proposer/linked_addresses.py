@@ -1,7 +1,7 @@
 """The addresses that a proposer connects to: those of --safekeepers, and those of newcomers.
 
 A change of members brings newcomers that --safekeepers does not name. Their links last as long as
-the change, and stay once they are members. A cancel drops them, and so do other newcomers in their
+the change, and as long as they are members. A cancel drops them, and so do other newcomers in their
 place: nobody would answer there, and `status` would miss them for ever. Pure.
 """
 
@@ -19,6 +19,7 @@ class LinkedAddresses:
     def __init__(self, given: Sequence[Address]) -> None:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
+        self._joined: dict[str, Address] = {}  # likewise: those that have become members
 
     def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.
@@ -37,21 +38,31 @@ class LinkedAddresses:
                 continue
             del self._joining[name]
             if name in configuration.members:
+                self._joined[name] = address
                 told.append(_put_it(address))
             else:
-                self.all = tuple(each for each in self.all if each != address)
-                shown = shown_address(address)
-                told.append(f"safekeeper at {shown} does not become a member: its link is dropped")
+                told.append(self._dropped(address, "does not become a member"))
+        for name, address in list(self._joined.items()):
+            if name not in configuration.everyone:
+                del self._joined[name]
+                told.append(self._dropped(address, "is no member any more"))
         return told
+
+    def _dropped(self, address: Address, why: str) -> str:
+        self.all = tuple(each for each in self.all if each != address)
+        return f"safekeeper at {shown_address(address)} {why}: its link is dropped"
 
     def _added(self, configuration: Configuration) -> list[str]:
         told = []
         for number, text in joined_entries(configuration.address):
             address = parse_address(text)
-            if address in self.all:
+            if address in self.all or _has_left(configuration, number):
                 continue
             self.all = (*self.all, address)
             name = _newcomer(configuration, number)
+            member = _member(configuration, number)
+            if member:
+                self._joined[member] = address
             if name:
                 self._joining[name] = address
                 shown = shown_address(address)
@@ -59,6 +70,16 @@ class LinkedAddresses:
             else:
                 told.append(_put_it(address))
         return told
+
+
+def _member(configuration: Configuration, number: str) -> str:
+    """Return the member with this id, or an empty text for a newcomer or without an id."""
+    return next((m for m in configuration.members if number == str(member_id(m))), "")
+
+
+def _has_left(configuration: Configuration, number: str) -> bool:
+    """Return True for the entry of a member that a later change has removed."""
+    return bool(number) and number not in map(str, map(member_id, configuration.everyone))
 
 
 def _newcomer(configuration: Configuration, number: str) -> str:

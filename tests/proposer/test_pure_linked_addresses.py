@@ -24,6 +24,8 @@ MADE = Configuration(
 )
 JOINT = joint(MADE, leaving="3#c", joining="4#d", address="d:1")
 
+BY_ID = joint_with(MADE, MemberSet(("1#a", "2#b", "4#d"), 2), "4@d:1")
+
 
 def test_a_newcomer_is_linked_and_stays_once_it_is_a_member() -> None:
     linked = LinkedAddresses(GIVEN)
@@ -44,6 +46,22 @@ def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
     assert "put it into --safekeepers" in linked.follow(final(JOINT))[0]
     linked.follow(joint(final(JOINT), leaving="1#a", joining="5#e", address="e:1"))
     assert linked.all == (*GIVEN, FOURTH, FIFTH)
+
+
+def test_a_member_that_leaves_again_loses_its_link() -> None:
+    """Its address stays in the configuration until another change; nobody answers there."""
+    back = joint_with(final(BY_ID), MADE.present, "4@d:1")
+    seen, unseen = LinkedAddresses(GIVEN), LinkedAddresses(GIVEN)
+    for configuration in (BY_ID, final(BY_ID), back):
+        seen.follow(configuration)
+    unseen.follow(final(BY_ID))
+    said = ["safekeeper at d:1 is no member any more: its link is dropped"]
+    for linked in (seen, unseen):
+        assert linked.all == (*GIVEN, FOURTH)
+        assert linked.follow(final(back)) == said
+        assert linked.all == GIVEN
+        assert linked.follow(final(back)) == []
+    assert LinkedAddresses(GIVEN).follow(final(back)) == []
 
 
 def test_a_cancelled_newcomer_loses_its_link() -> None:

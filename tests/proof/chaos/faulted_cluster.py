@@ -32,6 +32,7 @@ from tests.support.waiting import NotInTime
 NUMBERS = (1, 2, 3)
 SAFEKEEPER_PORT, HTTP_PORT = 5454, 7676
 SEATS = ("proposer1", "proposer2")
+REPAIR_GRACE_S = 4
 SPARE = "spare"  # a fourth safekeeper, for faults that change members
 COPIES = ("copy1", "copy2")  # copies of the standby, which a fault promotes by mistake
 SEGMENT_BYTES = 1 << 20
@@ -158,6 +159,7 @@ class ChaosCluster(Cluster):
         dsn = self.primary.dsn(tcp_user_timeout=4000, connect_timeout=2)
         http = ("--http", f"{node.address}:{HTTP_PORT}", "--allow-unauthenticated")
         arguments = ["proposer", "--safekeepers", self.addresses, "--dsn", dsn, *http]
+        arguments += ["--repair-grace", str(REPAIR_GRACE_S)]  # without spares it has no effect
         return Daemon(name, arguments, self.directory / f"{name}.log", prefix=node.prefix)
 
     def proposer_node(self) -> Node:

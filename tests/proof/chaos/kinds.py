@@ -50,6 +50,7 @@ KINDS: Sequence[type[Fault]] = (
     disk_faults.PowerCutOfAll,
     member_faults.WipedAndReplaced,
     member_faults.ReplacementCancelled,
+    member_faults.RepairedBySpare,
     transaction_faults.LongTransaction,
     transaction_faults.PrimaryDiesInLongTransaction,
     promotion_faults.CollidingPromotions,

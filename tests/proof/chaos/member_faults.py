@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from tests.proof.chaos.fault import FELT_S, Fault, named
-from tests.proof.chaos.faulted_cluster import SAFEKEEPER_PORT
+from tests.proof.chaos.faulted_cluster import REPAIR_GRACE_S, SAFEKEEPER_PORT
 from tests.proof.chaos.verdicts import NoProgress, NotFelt
 from tests.support.cluster import WALKEEPER
 from tests.support.postgres_server import server_environment
@@ -26,9 +26,13 @@ class MembersFault(Fault):
         return self.command("--member", str(member), "--with", f"{joining}@{address}")
 
     def command(self, *options: str) -> subprocess.Popen[str]:
+        return self.walkeeper("replace", *options)
+
+    def walkeeper(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command that asks the safekeepers."""
         where = ("--safekeepers", self.cluster.addresses, "--cluster", self.cluster.name)
         return subprocess.Popen(
-            [*WALKEEPER, "replace", *where, *options],
+            [*WALKEEPER, *words, *where],
             env=server_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -115,3 +119,36 @@ class ReplacementCancelled(MembersFault):
         self.ended(self.process)
         self.wipe(self.victim)
         self.ended(self.replace(SPARE_ID, self.victim, f"safekeeper{self.victim}"))
+
+
+class RepairedBySpare(MembersFault):
+    """A safekeeper is lost with its disk, and a spare takes its place without a hand.
+
+    Half of the time the proposer is killed meanwhile, and the next one goes on.
+    """
+
+    name = "repaired_by_spare"
+    hold = (0.0, 1.0)
+
+    def inject(self) -> str:
+        self.victim = self.some_safekeepers(1)[0]
+        self.cluster.spare.start()
+        address = f"{self.cluster.node('spare').address}:{SAFEKEEPER_PORT}"
+        self.ended(self.walkeeper("spare", "add", f"{SPARE_ID}@{address}"))
+        self.cluster.safekeepers[self.victim - 1].kill()
+        if self.chance.random() < 0.5:
+            self.cluster.hold(self.chance.uniform(0, REPAIR_GRACE_S + 3))
+            self.cluster.proposer.kill()
+        return f"sk{self.victim} by sk{SPARE_ID}"
+
+    def heal(self) -> None:
+        rest = sorted({1, 2, 3, SPARE_ID} - {self.victim})
+        try:
+            self.cluster.wait(lambda: sorted(self.members()) == rest, REPLACED_S)
+        except NotInTime as error:
+            raise NoProgress(f"no repair: members are {self.members()}, not {rest}") from error
+        shutil.rmtree(self.cluster.data_dir(self.victim))
+        self.cluster.safekeepers[self.victim - 1].start()
+        self.ended(self.replace(SPARE_ID, self.victim, f"safekeeper{self.victim}"))
+        self.cluster.spare.kill()
+        shutil.rmtree(self.cluster.spare_directory)

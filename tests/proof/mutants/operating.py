@@ -23,11 +23,19 @@ OPERATING = (
         "a newcomer that was given up loses its link",
         (
             Edit(
-                "LinkedAddresses._decided",
+                "LinkedAddresses._dropped",
                 "self.all = tuple(each for each in self.all if each != address)",
             ),
         ),
         turns_red=LINKS + "a_cancelled_newcomer_loses_its_link",
+        why_named=NO_ADDRESSES,
+    ),
+    Mutant(
+        "member-that-left-stays-linked",
+        "linked_addresses",
+        "a member that leaves again loses its link",
+        (Edit("LinkedAddresses._decided", "name not in configuration.everyone", "False"),),
+        turns_red=LINKS + "a_member_that_leaves_again_loses_its_link",
         why_named=NO_ADDRESSES,
     ),
     Mutant(
