@@ -218,15 +218,19 @@ def is_plain_replacement(configuration: Configuration) -> bool:
     return configuration.target == named
 
 
-def joined_entries(address: str) -> tuple[tuple[str, str], ...]:
-    """Return id, or an empty text, and address of each H:P or ID@H:P in a list of them."""
-    entries = (entry.rpartition("@") for entry in address.split(",") if entry)
-    return tuple((number, where) for number, _, where in entries)
+def joined_entries(configuration: Configuration) -> tuple[tuple[str, str], ...]:
+    """Return id, or an empty text, and address of those that joined and have not left again.
+
+    `address` lists them as H:P or ID@H:P. An entry stays there when its member leaves.
+    """
+    ids = {str(member_id(member)) for member in configuration.everyone}
+    entries = (entry.rpartition("@") for entry in configuration.address.split(",") if entry)
+    return tuple((number, at) for number, _, at in entries if not number or number in ids)
 
 
-def joined_addresses(address: str) -> tuple[str, ...]:
+def joined_addresses(configuration: Configuration) -> tuple[str, ...]:
     """Return the addresses alone of `joined_entries`."""
-    return tuple(where for _, where in joined_entries(address))
+    return tuple(where for _, where in joined_entries(configuration))
 
 
 def majority(members: int) -> int:

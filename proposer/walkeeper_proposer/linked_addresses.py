@@ -54,9 +54,9 @@ class LinkedAddresses:
 
     def _added(self, configuration: Configuration) -> list[str]:
         told = []
-        for number, text in joined_entries(configuration.address):
+        for number, text in joined_entries(configuration):
             address = parse_address(text)
-            if address in self.all or _has_left(configuration, number):
+            if address in self.all:
                 continue
             self.all = (*self.all, address)
             name = _newcomer(configuration, number)
@@ -75,11 +75,6 @@ class LinkedAddresses:
 def _member(configuration: Configuration, number: str) -> str:
     """Return the member with this id, or an empty text for a newcomer or without an id."""
     return next((m for m in configuration.members if number == str(member_id(m))), "")
-
-
-def _has_left(configuration: Configuration, number: str) -> bool:
-    """Return True for the entry of a member that a later change has removed."""
-    return bool(number) and number not in map(str, map(member_id, configuration.everyone))
 
 
 def _newcomer(configuration: Configuration, number: str) -> str:

@@ -387,7 +387,7 @@ def test_addresses_of_all_that_joined_are_known_until_they_leave() -> None:
     made = run(few, command(few, add(2), numbers))
     made = run(few, command(few, add(3), numbers))
     assert made.address == "2@h2:1,3@h3:1"
-    assert joined_addresses(made.address) == ("h2:1", "h3:1")
+    assert joined_addresses(made) == ("h2:1", "h3:1")
     made = run(few, command(few, remove(2), numbers))
     assert run(few, command(few, add(4), numbers)).address == "3@h3:1,4@h4:1"
     again = Goal("main", (1,), newcomers(5))

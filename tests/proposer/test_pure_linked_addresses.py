@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from walkeeper_common.addresses import Address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, MemberSet
 from walkeeper_common.wire.member_change import cancelled, final, joint, joint_with
+from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 
 GIVEN: tuple[Address, ...] = (("a", 1), ("b", 1), ("c", 1))
@@ -62,6 +63,9 @@ def test_a_member_that_leaves_again_loses_its_link() -> None:
         assert linked.all == GIVEN
         assert linked.follow(final(back)) == []
     assert LinkedAddresses(GIVEN).follow(final(back)) == []
+    campaign = Campaign("main", b"p" * 16, 3, addresses=frozenset(map(shown_address, GIVEN)))
+    assert campaign.lacks(BY_ID) and campaign.lacks(final(BY_ID))
+    assert not campaign.lacks(final(back)), "a proposer that waits for this link never leads"
 
 
 def test_a_cancelled_newcomer_loses_its_link() -> None:

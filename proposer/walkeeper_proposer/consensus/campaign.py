@@ -57,7 +57,7 @@ class Campaign:
 
         The shell then adds a link.
         """
-        joined = joined_addresses(configuration.address) if self.addresses else ()
+        joined = joined_addresses(configuration) if self.addresses else ()
         return any(address not in self.addresses for address in joined)
 
     def lingers(self, missing: int, ticks: int) -> bool:

@@ -166,7 +166,7 @@ def under_way(configuration: Configuration) -> str:
     """Return the change of members that a learning or joint configuration is, for people."""
     change = shown_change(configuration)
     if configuration.is_replacing:
-        at = joined_addresses(configuration.address)[-1:]
+        at = joined_addresses(configuration)[-1:]
         return f"a replacement is under way, {change}{f' at {at[0]}' if at else ''}"
     return f"a change of members is under way, {change}"
 

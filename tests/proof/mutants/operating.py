@@ -39,6 +39,14 @@ OPERATING = (
         why_named=NO_ADDRESSES,
     ),
     Mutant(
+        "member-that-left-is-waited-for",
+        "linked_addresses",
+        "a proposer waits for no link to a member that has left again",
+        (Edit("joined_entries", "not number or number in ids", "True"),),
+        turns_red=LINKS + "a_member_that_leaves_again_loses_its_link",
+        why_named=NO_ADDRESSES,
+    ),
+    Mutant(
         "given-address-is-dropped",
         "linked_addresses",
         "an address of the command line is no newcomer's, and keeps its link",
