@@ -124,7 +124,7 @@ class ReplacementCancelled(MembersFault):
 class RepairedBySpare(MembersFault):
     """A safekeeper is lost with its disk, and a spare takes its place without a hand.
 
-    Half of the time the proposer is killed meanwhile, and the next one goes on.
+    The proposer is killed meanwhile. The next one goes on, and may begin as many repairs again.
     """
 
     name = "repaired_by_spare"
@@ -136,9 +136,8 @@ class RepairedBySpare(MembersFault):
         address = f"{self.cluster.node('spare').address}:{SAFEKEEPER_PORT}"
         self.ended(self.walkeeper("spare", "add", f"{SPARE_ID}@{address}"))
         self.cluster.safekeepers[self.victim - 1].kill()
-        if self.chance.random() < 0.5:
-            self.cluster.hold(self.chance.uniform(0, REPAIR_GRACE_S + 3))
-            self.cluster.proposer.kill()
+        self.cluster.hold(self.chance.uniform(0, REPAIR_GRACE_S + 3))
+        self.cluster.proposer.kill()
         return f"sk{self.victim} by sk{SPARE_ID}"
 
     def heal(self) -> None:
