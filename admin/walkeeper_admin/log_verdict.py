@@ -80,7 +80,10 @@ TROUBLES = {
         "its log was prepared and never began",
         "repeat the `walkeeper create` or `walkeeper replace` that was interrupted",
     ),
-    "replaced": ("it was replaced", "stop it and remove its directory"),
+    "replaced": (
+        "it was replaced",
+        "once `walkeeper status` shows the members well, stop it and remove its directory",
+    ),
     "refused": ("it refuses", "see its error"),
     "wrong_log": (
         "it serves another log of this name",

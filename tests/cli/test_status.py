@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,11 +14,16 @@ from typing import Any
 import pytest
 
 from tests.house.monitoring.alerts import ALERTS
+from tests.support.folders import ROOT
+from tests.support.scenario_words import CREATION_LSN, configuration_of
 from walkeeper_admin import log_verdict as judging
 from walkeeper_admin import status
+from walkeeper_admin.log_verdict import TROUBLES
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Unreachable
+from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.requests import StatusResponse
 
 MEMBERS = ["1#a", "2#b", "3#c"]
@@ -165,6 +171,22 @@ def test_a_replaced_member_that_nobody_has_told_is_no_healthy_one(
     # a safekeeper that has not learned of it is a member
     found = asked(heard, monkeypatch, newer={1: newest})
     assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
+
+
+def test_no_text_removes_a_replaced_member_before_the_members_are_well() -> None:
+    """The configuration may be forged, and name all of them (R25): these are the last copies."""
+    configuration = replace(configuration_of(3), generation=3)
+    fragment = Fragment(NO_BALLOT, CREATION_LSN, 1, False, ("9#ee",), 2)
+    runbook = (ROOT / "docs" / "runbooks.md").read_text().partition("\n## replaced\n")[2]
+    texts = [
+        replaced_text("9#ee", configuration, (fragment,)),
+        TROUBLES["replaced"][1],
+        runbook.partition("\n## ")[0],
+    ]
+    for text in texts:
+        assert text is not None
+        before, removes, _ = text.partition("remove its directory")
+        assert removes and re.search(r"[Oo]nce .*members\s+(are )?well", before, re.DOTALL), text
 
 
 def test_nothing_is_said_of_members_that_were_not_asked_whether_they_hear(

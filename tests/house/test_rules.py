@@ -20,6 +20,7 @@ from tests.proof.mutants.catalogue import MUTANTS
 from tests.support.folders import PRODUCT, ROOT
 
 PAGE = ROOT / "docs" / "protocol.md"
+PROMISES = ROOT / "docs" / "proof.md"
 CITING = (*PRODUCT, "tests", "docs", "docker")
 SUFFIXES = (".py", ".md", ".txt", ".toml", ".yml", ".yaml", ".sh", ".json")
 COLUMNS = 125
@@ -149,19 +150,37 @@ def test_a_rule_is_stated_and_says_how_it_is_checked(rule: Rule) -> None:
         assert f"\n| {number} |" in PAGE.read_text(), f"{rule.name}: there is no {number}"
 
 
+def is_there(name: str) -> bool:
+    """Return True if the scenario, the test file, or the test in it exists."""
+    if name.startswith("scenarios/"):
+        return (ROOT / "tests/consensus" / name).is_file()
+    file, _, function = name.partition("::")
+    (path,) = (ROOT / "tests").rglob(file)
+    return re.search(rf"^(async )?def {function}\b", path.read_text(), re.MULTILINE) is not None
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_the_tests_and_mutants_that_a_rule_names_exist(rule: Rule) -> None:
     for name in rule.named("Tests") if rule.lines["Tests"] != TO_COME else ():
-        if name.startswith("scenarios/"):
-            assert (ROOT / "tests/consensus" / name).is_file(), f"{rule.name}: {name}"
-            continue
-        file, _, function = name.partition("::")
-        (path,) = (ROOT / "tests").rglob(file)
-        if function:
-            text = path.read_text()
-            assert re.search(rf"^(async )?def {function}\(", text, re.MULTILINE), name
+        assert is_there(name), f"{rule.name}: {name}"
     unknown = set(rule.named("Mutants")) - {mutant.name for mutant in MUTANTS}
     assert not unknown, f"{rule.name}: {unknown}"
+
+
+def test_what_shows_a_promise_exists() -> None:
+    section = PROMISES.read_text().partition("\n## Promise by promise\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!promise |--)(.+) \| (.+) \|$", section, re.MULTILINE)
+    assert len(rows) > 20
+    for promise, shown_by in rows:
+        names = re.findall(r"`([^`]+)`", shown_by)
+        assert names, promise
+        for name in names:
+            if name.startswith("python -m "):
+                module = name.split()[2].replace(".", "/")
+                found = [ROOT / f"{module}.py", ROOT / module / "__main__.py"]
+                assert any(path.is_file() for path in found), f"{promise}: {name}"
+            else:
+                assert is_there(name), f"{promise}: {name}"
 
 
 def mutants_line(name: str) -> str | None:

@@ -22,6 +22,7 @@ from tests.proof.chaos.checker import PrimaryIsLost, check_ids, check_segments
 from tests.proof.chaos.faulted_cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
 from tests.proof.chaos.kinds import KINDS
 from tests.proof.chaos.loop_disk import LoopDisk
+from tests.proof.chaos.member_faults import MembersFault
 from tests.proof.chaos.namespaces import Network, Node, remove_leftovers, run, why_not
 from tests.proof.chaos.steered_disk import SteeredDisk, compiled_library
 from tests.proof.chaos.verdicts import Violation
@@ -47,6 +48,12 @@ def network_works() -> None:
 @pytest.fixture
 def steered(tmp_path: Path) -> SteeredDisk:
     return SteeredDisk(tmp_path / "orders", compiled_library(tmp_path))
+
+
+def test_a_change_of_members_is_followed_by_a_newer_base_backup() -> None:
+    """Three new members keep no WAL of the first backup: the checker took that for a loss."""
+    kinds = [kind for kind in KINDS if issubclass(kind, MembersFault)]
+    assert len(kinds) == 2 and all(kind.renews_members for kind in kinds)
 
 
 def under(disk: SteeredDisk, program: str, file: Path) -> subprocess.CompletedProcess[str]:

@@ -12,12 +12,16 @@ from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
 from tests.proof.explore.breadth_first import explore
 from tests.proof.explore.explored_world import NOBODY, Draft, State, World
-from tests.proof.explore.runs import SMALL
+from tests.proof.explore.runs import LARGE, SMALL
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
 from tests.proof.sim.oracle import Violation
 from tests.support.fast import NEEDS_FAST_PATH
+from walkeeper_common.history import History
 from walkeeper_common.quorum import MemberSet
+from walkeeper_common.wire.messages import VoteResponse
+from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
+from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.proposer import Proposer
 
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
@@ -136,6 +140,23 @@ def test_an_ack_quorum_that_is_final_before_the_joint_commit_is_found(
     monkeypatch.setattr("walkeeper_proposer.consensus.changing.filling", lambda *_: (True, None))
     result = explore(SMALL["members-one-ack-to-two"])
     assert result.violation is not None and result.violation.startswith("Acknowledged: ")
+
+
+@pytest.mark.soak
+def test_a_history_folded_past_what_all_members_have_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member that was away keeps WAL of a dead leader, where others were committed."""
+    honest = Leader._shortened
+
+    def hasty(leader: Leader, donor: VoteResponse, campaign: Campaign) -> History:
+        return honest(leader, replace(donor, restart_lsn=donor.record_lsn), campaign)
+
+    monkeypatch.setattr(Leader, "_shortened", hasty)
+    world = replace(LARGE["folding-four-terms"], records=1, shows_commits=True)
+    result = explore(world, states_max=100_000)
+    assert result.violation is not None and result.violation.startswith("Committed: ")
+    assert len(result.story) < 14
 
 
 def test_a_core_that_breaks_is_told_and_does_not_end_the_search(

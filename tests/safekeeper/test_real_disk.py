@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,12 @@ from tests.support.postgres_server import make_directory
 from tests.support.waiting import LIMIT_S
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper.disk import real_disk
-from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory
+from walkeeper_safekeeper.disk.real_disk import (
+    RESERVE,
+    RESERVE_BYTES,
+    RealDisk,
+    claim_data_directory,
+)
 from walkeeper_safekeeper.storage import wal_store
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 
@@ -124,6 +129,39 @@ def test_the_control_file_can_be_written_on_a_full_disk(small_file_system: Path)
     disk.allocate("segment", 1 << 16)
     assert disk.size(RESERVE) == 1 << 18
     disk.close()
+
+
+def test_another_process_may_win_what_the_reserve_gives(
+    small_file_system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was being filled took the whole reserve at once: a failed disk at the next."""
+    disk = RealDisk(str(small_file_system))
+    disk.replace("control", bytes(600))
+    fill(small_file_system)
+    for i in range(10):
+        with monkeypatch.context() as meanwhile:
+            for name in ("unlink", "truncate"):
+                meanwhile.setattr(os, name, followed_by(getattr(os, name), 3, small_file_system))
+            disk.replace("control", b"%d" % i * 600)
+        assert disk.read_at("control", 0, 600) == b"%d" % i * 600
+        fill(small_file_system)
+    (small_file_system / "filler").unlink()
+    disk.allocate("segment", 1 << 16)
+    assert disk.size(RESERVE) == RESERVE_BYTES
+    disk.close()
+
+
+def followed_by(call: Callable[..., None], times: int, path: Path) -> Callable[..., None]:
+    """Return a call that leaves no free block behind, so many times."""
+    left = [times]
+
+    def filled(*arguments: object) -> None:
+        call(*arguments)
+        left[0] -= 1
+        if left[0] >= 0:
+            fill(path)
+
+    return filled
 
 
 def test_two_threads_replace_files_on_a_full_disk(small_file_system: Path) -> None:

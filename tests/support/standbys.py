@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from tests.support.cluster import Cluster, Daemon, lsn_of
@@ -10,6 +11,18 @@ from tests.support.postgres_server import PostgresServer, program, run_as_server
 from tests.support.waiting import wait_until
 
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
+# The log of a healthy standby of PostgreSQL 13 to 18 from its start on, on one connection. The last
+# line is for a standby that feeds another. A statement alone is no error.
+HEALTHY = re.compile(
+    r"""starting\ PostgreSQL | listening\ on\ | database\ system\ (was\ interrupted|is\ ready)
+    | entering\ standby\ mode | redo\ starts\ at | starting\ backup\ recovery
+    | completed\ backup\ recovery | consistent\ recovery\ state\ reached
+    | started\ streaming\ WAL\ from\ primary | restartpoint\ (starting|complete)
+    | recovery\ restart\ point\ at | [Ll]ast\ completed\ transaction
+    | connection\ (received|authori)
+    | received\ replication\ command | STATEMENT:""",
+    re.VERBOSE,
+)
 
 
 @contextlib.contextmanager
@@ -62,3 +75,9 @@ def rewind(old: PostgresServer, new: PostgresServer, upstream_port: int) -> None
     with (old.data / "postgresql.auto.conf").open("a") as file:
         file.write(f"primary_conninfo = 'host=127.0.0.1 port={upstream_port} user=postgres'\n")
     old.configure({"wal_retrieve_retry_interval": "200ms"})
+
+
+def unhealthy_lines(log: str) -> list[str]:
+    """Return the lines of a standby's log that a healthy one does not write."""
+    first = [line for line in log.splitlines() if re.match(r"\d{4}-\d\d-\d\d ", line)]
+    return [line for line in first if not HEALTHY.search(line)]

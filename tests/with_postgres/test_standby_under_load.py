@@ -7,7 +7,6 @@ that ends inside a record's part of a page therefore makes replay read bytes tha
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 
@@ -15,21 +14,11 @@ import pytest
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer, program, run_as_server_user
-from tests.support.standbys import standby_of, wait_replayed
+from tests.support.standbys import standby_of, unhealthy_lines, wait_replayed
 
 pytestmark = pytest.mark.postgres
 
 LOAD_S = 8
-# The log of a healthy standby of PostgreSQL 13 to 18 from its start on, on one connection.
-HEALTHY = re.compile(
-    r"""starting\ PostgreSQL | listening\ on\ | database\ system\ (was\ interrupted|is\ ready)
-    | entering\ standby\ mode | redo\ starts\ at | starting\ backup\ recovery
-    | completed\ backup\ recovery | consistent\ recovery\ state\ reached
-    | started\ streaming\ WAL\ from\ primary | restartpoint\ (starting|complete)
-    | recovery\ restart\ point\ at | [Ll]ast\ completed\ transaction
-    | connection\ (received|authori)""",
-    re.VERBOSE,
-)
 BULK = "INSERT INTO bulk SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 12000) i"
 
 
@@ -38,12 +27,6 @@ def primary() -> Iterator[PostgresServer]:
     """It keeps all WAL of the load, and its segments are longer than many messages."""
     with PostgresServer.create({"shared_buffers": "64MB", "wal_keep_size": "1GB"}) as server:
         yield server
-
-
-def unhealthy_lines(log: str) -> list[str]:
-    """Return the lines of a standby's log that a healthy one does not write."""
-    first = [line for line in log.splitlines() if re.match(r"\d{4}-\d\d-\d\d ", line)]
-    return [line for line in first if not HEALTHY.search(line)]
 
 
 def write_bulk(primary: PostgresServer, done: threading.Event) -> None:

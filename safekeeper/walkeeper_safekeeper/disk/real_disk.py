@@ -10,9 +10,10 @@ threads; a file may be unlinked or replaced while another thread reads it. Modes
 Descriptors stay open, for all directories of the process as many as `OpenFiles` allows.
 
 A full disk must not prevent the write of the control file (docs/protocol.md R16), so that votes go
-on. So each directory has a reserve, a file of real blocks (and an inode). `replace` gives it up
-when the new file finds no space, and makes it again afterwards, smaller if necessary. No segment is
-allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.
+on. So each directory has a reserve, a file of real blocks (and an inode). `replace` takes from its
+end what the new file needs, and makes it whole again afterwards, as far as there is room. Another
+process that fills the disk may win what was taken, and then `replace` takes more. No segment is
+allocated while the reserve is not whole, so the reserve never feeds the WAL.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
 # The page cache keeps the bytes of one write as one folio. ext4 looks at all blocks of a folio for
 # each small write and sync into it. With 1 MB they need 1.1 to 1.2 times the CPU.
 _ZEROS = bytes(256 << 10)
+_BLOCK = 4096
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
@@ -66,7 +68,9 @@ class RealDisk:
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
         self._owner = object()  # not the path: what is there may be another directory later
         self._lock = Lock()  # a name is opened, or comes to mean another file
-        self._reserve_lock = Lock()  # it is made, or given up for a file that replaces another one
+        self._reserve_lock = (
+            Lock()
+        )  # it is made, or taken from for a file that replaces another one
         make_directory(self.path)
         self._make_reserve()
 
@@ -167,18 +171,20 @@ class RealDisk:
                 "(archived_lsn, restart_lsn, slots, standbys)"
             )
 
-    def _write_zeros(self, path: str, size: int) -> None:
-        descriptor = self._files.opening(lambda: os.open(path, _NEW, 0o600))
+    def _write_zeros(self, path: str, size: int, *, begin: int = 0) -> None:
+        """Write so many zeros from `begin` on, where the file ends, and sync them."""
+        flags = _NEW & ~os.O_TRUNC if begin else _NEW
+        descriptor = self._files.opening(lambda: os.open(path, flags, 0o600))
         try:
             try:
                 # Asks for all the space at once: a disk is not filled to the brim by a try.
-                os.posix_fallocate(descriptor, 0, size)
+                os.posix_fallocate(descriptor, begin, size)
             except OSError as error:
                 if error.errno not in _CANNOT_PREALLOCATE:
                     raise
-            offset = 0
-            while offset < size:
-                offset += os.pwrite(descriptor, _ZEROS[: size - offset], offset)
+            offset, end = begin, begin + size
+            while offset < end:
+                offset += os.pwrite(descriptor, _ZEROS[: end - offset], offset)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -201,7 +207,7 @@ class RealDisk:
             os.unlink(self._path(name))
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace a file; give up the reserve if there is no space. Raise StorageError.
+        """Replace a file; take from the reserve if there is no space. Raise StorageError.
 
         Only one thread replaces at a time, since the reserve is for one file. Another one that
         makes it again would take the space that it has just left.
@@ -215,20 +221,25 @@ class RealDisk:
                 self._make_reserve()
 
     def _replace(self, name: str, half_made: str, data: bytes) -> None:
-        try:
-            self._write_new(half_made, data)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
-            # A new file that could not be written promises nothing: this is no retried fsync.
-            with suppress(OSError):
-                os.unlink(self._path(half_made))
-            self._give_up_reserve()
-            self._write_new(half_made, data)
+        while not self._is_written(half_made, data):
+            pass  # another process took the space from which the reserve had shrunk
         with self._lock:
             self._files.forget(self._key(name))
             os.rename(self._path(half_made), self._path(name))
         self._files.opening_at_any_rate(lambda: sync_path(self.path))
+
+    def _is_written(self, half_made: str, data: bytes) -> bool:
+        """Write a new file. Without space shrink the reserve and return False, or raise OSError."""
+        try:
+            self._write_new(half_made, data)
+        except OSError as error:
+            # A new file that could not be written promises nothing: this is no retried fsync.
+            with suppress(OSError):
+                os.unlink(self._path(half_made))
+            if not is_no_space(error) or not self._shrink_reserve(len(data)):
+                raise
+            return False
+        return True
 
     def _write_new(self, name: str, data: bytes) -> None:
         path = self._path(name)
@@ -245,34 +256,43 @@ class RealDisk:
     def _make_reserve(self) -> bool:
         """Make the reserve as large as there is room for; return True if it is whole.
 
-        Raise NoSpace if it is not, and its file cannot be opened."""
-        path, wanted = self._path(RESERVE), self._reserve_bytes
-        if wanted == 0:
-            return True
-        with self._failures("looking at", RESERVE):
-            try:
-                if os.stat(path).st_size >= wanted:
-                    return True
-            except FileNotFoundError:
-                pass
-        size = wanted
-        while size >= 4096:
+        It never gets smaller meanwhile. Raise NoSpace if its file cannot be opened."""
+        path, wanted, present = self._path(RESERVE), self._reserve_bytes, self._reserved()
+        step = wanted - present
+        while present < wanted and step >= min(_BLOCK, wanted - present):
             try:
                 with self._failures("allocating", RESERVE):
-                    self._write_zeros(path, size)
-                return size == wanted
+                    self._write_zeros(path, step, begin=present)
+                present += step
+                step = min(step, wanted - present)
             except StorageError as error:
                 if is_no_descriptor(error.__cause__):
                     raise NoSpace(str(error)) from error
                 if not is_no_space(error.__cause__):
                     raise
-                self._give_up_reserve()
-                size //= 2
-        return False
+                self._cut_reserve(present)
+                step //= 2
+        return present >= wanted
 
-    def _give_up_reserve(self) -> None:
+    def _reserved(self) -> int:
+        with self._failures("looking at", RESERVE):
+            try:
+                return os.stat(self._path(RESERVE)).st_size
+            except FileNotFoundError:
+                return 0
+
+    def _shrink_reserve(self, size: int) -> bool:
+        """Free the space for a file of this size; return False if the reserve has none left."""
+        present = self._reserved()
+        self._cut_reserve(max(0, present - size // _BLOCK * _BLOCK - 2 * _BLOCK))
+        return present > 0
+
+    def _cut_reserve(self, size: int) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(self._path(RESERVE))
+            if size:
+                os.truncate(self._path(RESERVE), size)
+            else:
+                os.unlink(self._path(RESERVE))  # its inode, too
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name) if name else self.path

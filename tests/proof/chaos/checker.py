@@ -185,7 +185,15 @@ class PrimaryIsLost:
         cluster.rebuild_primary(self._backup, wal)
         shutil.rmtree(wal)
         cluster.proposer.start(wait=False)
-        old, self._backup = self._backup, cluster.primary.base_backup()
+        self._take_backup()
+
+    def renew_backup(self) -> None:
+        """Take a newer backup. The log of a newcomer does not reach back to the one before."""
+        self.wal_bytes += self._primary_lsn() - self._began_lsn
+        self._take_backup()
+
+    def _take_backup(self) -> None:
+        old, self._backup = self._backup, self._cluster.primary.base_backup()
         old.delete()
         self._began_lsn = self._primary_lsn()
 

@@ -27,6 +27,8 @@ class Fault(ABC):
     hold: ClassVar[tuple[float, float]] = (0.3, 2.0)  # seconds, drawn between them
     long_hold_s: ClassVar[float | None] = None  # instead, one time in LONG
     LONG: ClassVar[int] = 6
+    # A newcomer's log then begins after an older base backup, so the runner takes a newer one.
+    renews_members: ClassVar[bool] = False
 
     def __init__(self, cluster: ChaosCluster, chance: random.Random) -> None:
         self.cluster, self.chance = cluster, chance

@@ -53,6 +53,8 @@ class Runner:
             since_check = 0
             for kind in self._schedule():
                 self.one_fault(kind)
+                if kind.renews_members:
+                    self._disaster.renew_backup()
                 since_check += 1
                 if since_check >= self._plan.check_every or self._much_wal():
                     self.lose_the_primary(go_on=True)

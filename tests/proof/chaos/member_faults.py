@@ -74,6 +74,7 @@ class WipedAndReplaced(MembersFault):
 
     name = "wiped_and_replaced"
     hold = (0.0, 1.0)
+    renews_members = True
 
     def inject(self) -> str:
         self.victim = self.some_safekeepers(1)[0]
@@ -89,6 +90,7 @@ class ReplacementCancelled(MembersFault):
 
     name = "replacement_cancelled"
     hold = (0.0, 2.0)
+    renews_members = True  # if the newcomer was quicker than its end
 
     def inject(self) -> str:
         self.victim = self.some_safekeepers(1)[0]

@@ -88,9 +88,19 @@ class Outcome:
 class AcceptorNode:
     """Process and disk. `wal` is synced, `written` is not yet."""
 
-    def __init__(self, durable: Durable, *, slow_disk: bool, keeps_leaders: bool = False) -> None:
-        """Start on an empty disk. With `keeps_leaders` a dead leader's commits stay known."""
+    def __init__(
+        self,
+        durable: Durable,
+        *,
+        slow_disk: bool,
+        keeps_leaders: bool = False,
+        folds: bool = False,
+    ) -> None:
+        """Start on an empty disk. With `keeps_leaders` a dead leader's commits stay known.
+
+        With `folds` restart_lsn counts: a vote carries it, and a leader folds up to it."""
         self.durable, self.slow_disk, self.keeps_leaders = durable, slow_disk, keeps_leaders
+        self.folds = folds
         self.wal = self.written = b""
         self.core = self._started()
 
@@ -108,20 +118,22 @@ class AcceptorNode:
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
             core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
             core.acked_lsn, tuple(core.waiting), core.unreached_lsn, core.term_start_lsn,
-            core.heard_commit_lsn,
+            core.heard_commit_lsn, core.restart_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:
         """Fold two nodes that can never behave differently into one. Clocks stand still. Retention
-        is not explored, so restart_lsn has no effect. The disk has answered every request."""
+        is not explored, so restart_lsn has no effect but on folding. The disk has answered every
+        request."""
         core = self.core
         core._ticks = core.silent_ticks = core.truncations = 0
         core._record_end = None
         if not self.keeps_leaders:
             core.heard_commit_lsn = ZERO_LSN
-        core.restart_lsn = CREATION
-        core.durable = replace(core.durable, restart_lsn=CREATION)
-        self.durable = replace(self.durable, restart_lsn=CREATION)
+        if not self.folds:
+            core.restart_lsn = CREATION
+            core.durable = replace(core.durable, restart_lsn=CREATION)
+            self.durable = replace(self.durable, restart_lsn=CREATION)
         core._asked.clear()
 
     @property
@@ -264,7 +276,7 @@ class AcceptorNode:
         """Return a core that knows what this one does, but for the leader that it followed."""
         core, old = self._started(), self.core
         core.commit_lsn = core.told_commit_lsn = old.commit_lsn
-        core.durable = old.durable
+        core.durable, core.restart_lsn = old.durable, old.restart_lsn
         core._record_end = None
         return core
 

@@ -19,6 +19,7 @@ class Bounds:
     takes_halves  a primary's WAL arrives also in halves of a record
     aborts        a primary may have crashed inside a record: the next one ends it there, or goes
                   on with it
+    folds         a leader folds each history, as far as all members have its WAL
     trims         a leader forgets WAL that a quorum has, and reads it back from a donor
     slow_disks    other messages arrive between a write and its fdatasync
     shows_commits safekeepers learn commit_lsn, and so show it to readers
@@ -42,6 +43,7 @@ class Bounds:
     lates: int = 0
     takes_halves: bool = True
     aborts: bool = False
+    folds: bool = False
     trims: bool = False
     slow_disks: bool = False
     shows_commits: bool = True

@@ -99,7 +99,8 @@ class MemberWorld(World):
         return found
 
     def _booted(self, durable: Durable) -> int:
-        node = AcceptorNode(durable, slow_disk=self.bounds.slow_disks, keeps_leaders=True)
+        slow_disk, folds = self.bounds.slow_disks, self.bounds.folds
+        node = AcceptorNode(durable, slow_disk=slow_disk, keeps_leaders=True, folds=folds)
         return self.table.number_of_acceptor(node)
 
     def _first_used(self) -> list[int]:

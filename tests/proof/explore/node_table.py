@@ -93,7 +93,8 @@ class NodeTable:
             restart_lsn=CREATION_LSN,
             reached_lsn=CREATION_LSN,
         )
-        return self._acceptor(AcceptorNode(durable, slow_disk=self.bounds.slow_disks))
+        slow_disk, folds = self.bounds.slow_disks, self.bounds.folds
+        return self._acceptor(AcceptorNode(durable, slow_disk=slow_disk, folds=folds))
 
     def _acceptor(self, node: AcceptorNode) -> int:
         key = node.key()

@@ -31,7 +31,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus.campaign import Campaign, Phase
+from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Phase
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.progress import Member, Stage
@@ -128,6 +128,7 @@ class ProposerNode:
             proposer_id=ballot_of(term, slot, life).proposer_id,
             links=bounds.acceptors,
             take_over=True,
+            terms_max=1 if bounds.folds else TERMS_MAX,
         )
         self.core = Proposer(campaign)
         self.greetings = [greeting_of(a, bounds) for a in range(bounds.acceptors)]
@@ -208,7 +209,8 @@ class ProposerNode:
         if core.leader is not None:
             core.donor_vote = None
             core.leader.donor_flush_lsn = core.leader.start_lsn
-            core.leader.feeder.restart_lsn = CREATION_LSN
+            if not self.bounds.folds:
+                core.leader.feeder.restart_lsn = CREATION_LSN
             self.votes.clear()
             if not self.bounds.trims:
                 self._keep_all(core.leader)
@@ -336,6 +338,6 @@ def _leader_key(leader: Leader) -> tuple[object, ...]:
     window = leader.window
     return (
         leader.history, leader.start_lsn, leader.commit_lsn, leader.is_streaming,
-        leader.is_paused, window.begin_lsn, window.end_lsn,
+        leader.is_paused, leader.feeder.restart_lsn, window.begin_lsn, window.end_lsn,
         tuple((c.begin_lsn, bytes(c.wal)) for c in window._chunks),
     )  # fmt: skip

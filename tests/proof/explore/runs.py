@@ -117,6 +117,14 @@ LARGE = {
         proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
         votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
+    "folding": Bounds(
+        proposers=1, terms=3, campaigns=3, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, folds=True,
+    ),
+    "folding-four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False, folds=True,
+    ),
     "five-acceptors-ack-2": Bounds(
         acceptors=5, ack_quorum=2, proposers=1, terms=2, campaigns=2, records=1, crashes=1,
         breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,

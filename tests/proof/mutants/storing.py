@@ -187,6 +187,21 @@ STORING = (
         why_named=REAL_FILES,
     ),
     Mutant(
+        "reserve-is-given-up-at-once",
+        "R16",
+        "a full disk's reserve gives what one control file needs, and keeps the rest",
+        (
+            Edit(
+                "RealDisk._shrink_reserve",
+                "max(0, present - size // _BLOCK * _BLOCK - 2 * _BLOCK)",
+                "0",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_real_disk.py::"
+        "test_another_process_may_win_what_the_reserve_gives",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
         "control-files-name-is-not-synced",
         "real_disk",
         "a promise is durable when its control file's new name is",
