@@ -18,6 +18,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import Column, SqlRefused, command_complete, result
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
+    BeginCopy,
     Command,
     CreateLogicalSlot,
     DropSlot,
@@ -38,7 +39,6 @@ from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.served_log import ServedLog
 from walkeeper_safekeeper.replication.sql_text import one_line
 from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables
-from walkeeper_safekeeper.replication.table_copy import BEGIN
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.replicas")
@@ -93,7 +93,7 @@ class LogicalSession:
                 send(command_complete("DROP_REPLICATION_SLOT"))
             case StartLogical():
                 await self._stream(command)
-            case SqlCommand(sql) if self._copying is None and one_line(sql) == BEGIN:
+            case BeginCopy():
                 await self._begin_copy()
             case SqlCommand(sql) if self._copying is not None:
                 await self._go_on_copying(self._copying, sql)
@@ -147,6 +147,8 @@ class LogicalSession:
         """Begin the transaction of a worker that copies a table. SqlRefused if none does here."""
         if not self._login.logical or not self._logical.copies:
             raise no_copy()
+        if self._copying is not None:
+            raise SqlRefused("25001", "there is already a transaction in progress")
         timeout_s = self._limits.sender_timeout_s
         self._copying = await CopySession.begin(self._logical, self._client, timeout_s)
         self._client.answer(command_complete("BEGIN"))

@@ -20,7 +20,6 @@ from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_safekeeper.replication.log_settings import LogSettings, check_publications
 from walkeeper_safekeeper.replication.sql_text import literals, one_line
 
-BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 FIRST_WITH_LISTS = 15  # the first major with column lists and row filters
 
 _TEXT, _TEXTS = r"'((?:[^']|'')*)'", r"('(?:[^']|'')*'(?:, ?'(?:[^']|'')*')*)"

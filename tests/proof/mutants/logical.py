@@ -341,6 +341,18 @@ LOGICAL = (
         why=NO_CONSUMERS,
     ),
     _mutant(
+        "copy-for-any-role",
+        "permissions",
+        "a client without the right to stream begins no copy on the primary",
+        "permissions.may_perform",
+        "COMMANDS.get(type(command), _NOBODY) & identity.roles",
+        "COMMANDS.get(SqlCommand if isinstance(command, BeginCopy) else type(command), _NOBODY) "
+        "& identity.roles",
+        "tests/safekeeper/test_permissions.py"
+        "::test_only_who_may_stream_begins_a_copy_on_the_primary[monitor]",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
         "copy-of-any-table",
         "table_copy",
         "a worker's statements reach the primary for published tables alone",
