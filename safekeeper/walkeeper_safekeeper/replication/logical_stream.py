@@ -43,9 +43,13 @@ from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
 from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
-# Options that change the messages themselves: the log cannot give them for messages that it has.
-UNAVAILABLE = ("binary", "two_phase")
-KEPT_HINT = "It keeps messages as the primary sent them: text, transactions whole."
+KEPT_HINT = "It keeps messages as the primary sent them, transactions whole."
+KNOWN = frozenset(
+    {
+        "proto_version", "publication_names", "binary", "streaming", "two_phase", "origin",
+        "messages",
+    }
+)  # fmt: skip
 MESSAGES_HINT = (
     "Start the log's proposer with --messages; what is written from then on can be asked for."
 )
@@ -73,16 +77,16 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
             raise SqlRefused("22023", f"option {needed} missing")
     if not options["proto_version"].isdecimal():
         raise SqlRefused("22023", f'invalid proto_version "{options["proto_version"]}"')
-    known = {*UNAVAILABLE, "proto_version", "publication_names", "streaming", "origin", "messages"}
-    for name, value in options.items():
-        if name not in known:
+    for name in options:
+        if name not in KNOWN:
             raise SqlRefused("0A000", f"unrecognized pgoutput option: {name}")
-        if name in UNAVAILABLE and parse_boolean(value, f"{name} requires a Boolean value"):
-            raise SqlRefused(
-                "0A000",
-                f"pgoutput option {name} is not available from a safekeeper",
-                hint=KEPT_HINT,
-            )
+    # The message says of each value whether it is binary. pgoutput sends text, too, if a type has
+    # no binary form. So text is right for a consumer that asks for binary values.
+    parse_boolean(options.get("binary", "off"), "binary requires a Boolean value")
+    if parse_boolean(options.get("two_phase", "off"), "two_phase requires a Boolean value"):
+        raise SqlRefused(
+            "0A000", "pgoutput option two_phase is not available from a safekeeper", hint=KEPT_HINT
+        )
     origin = options.get("origin", "any").lower()
     if origin not in ("any", "none"):
         raise SqlRefused("22023", f'unrecognized origin value: "{origin}"')
