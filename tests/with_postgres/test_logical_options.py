@@ -64,7 +64,7 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     cluster: ClusterWithMessages,
     primary: PostgresServer,
 ) -> None:
-    for slot in ("all", "plain", "large", "local", "binary"):
+    for slot in ("all", "plain", "large", "local", "binary", "whole"):
         create_slot(cluster.ports[0], slot)
     primary.sql(
         "SELECT pg_create_logical_replication_slot('all', 'pgoutput')",
@@ -114,9 +114,9 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     ]
     binary = received(cluster.ports[2], "binary", end, "-o", "binary=true")
     assert contents(binary) == contents(plain), "in text, as of types that have no binary form"
-    refused = ask(cluster.ports[0], "plain", end, "-o", "two_phase=on", "-o", "proto_version=3")
-    assert refused.returncode == 1 and b"two_phase is not available" in refused.stderr
-    assert b"HINT" in refused.stderr
+    whole = ask(cluster.ports[0], "whole", end, "-o", "two_phase=on", "-o", "proto_version=3")
+    assert contents(whole.stdout) == contents(plain)
+    assert b"two_phase has no effect" in whole.stderr and b"HINT" in whole.stderr
 
 
 def contents(stream: bytes) -> list[list[Change]]:

@@ -15,7 +15,13 @@ import logging
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.postgres.pgwire import Column, SqlRefused, command_complete, result
+from walkeeper_common.postgres.pgwire import (
+    Column,
+    SqlRefused,
+    command_complete,
+    notice_response,
+    result,
+)
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
     BeginCopy,
@@ -44,6 +50,11 @@ from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 logger = logging.getLogger("walkeeper.replicas")
 
 PLUGIN = "pgoutput"
+TRANSACTIONS_WHOLE = SqlRefused(
+    "01000",
+    "two_phase has no effect: prepared transactions come whole, at COMMIT PREPARED",
+    hint="A safekeeper keeps transactions when they are committed.",
+)
 
 
 class LogicalSession:
@@ -205,6 +216,8 @@ class LogicalSession:
         slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
         try:
             wishes = check_options(settings, dict(asked.options))
+            if wishes.two_phase:
+                self._client.answer(notice_response(TRANSACTIONS_WHOLE))
             start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
             segment = await self._logical.segment_of(start_lsn)
             if segment is None:

@@ -43,7 +43,6 @@ from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
 from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
-KEPT_HINT = "It keeps messages as the primary sent them, transactions whole."
 KNOWN = frozenset(
     {
         "proto_version", "publication_names", "binary", "streaming", "two_phase", "origin",
@@ -61,6 +60,7 @@ class Wishes:
 
     local_only: bool = False  # origin = none: only what was first written at the primary
     without: frozenset[int] = frozenset()  # kinds of messages
+    two_phase: bool = False  # it would take prepared transactions, which the log has not
 
     @property
     def is_everything(self) -> bool:
@@ -83,10 +83,9 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
     # The message says of each value whether it is binary. pgoutput sends text, too, if a type has
     # no binary form. So text is right for a consumer that asks for binary values.
     parse_boolean(options.get("binary", "off"), "binary requires a Boolean value")
-    if parse_boolean(options.get("two_phase", "off"), "two_phase requires a Boolean value"):
-        raise SqlRefused(
-            "0A000", "pgoutput option two_phase is not available from a safekeeper", hint=KEPT_HINT
-        )
+    # A subscription with a copy asks for this when the copy is done. A refusal would leave it with
+    # the copy alone. It takes whole transactions as well: a primary before 15 sends it no others.
+    two_phase = parse_boolean(options.get("two_phase", "off"), "two_phase requires a Boolean value")
     origin = options.get("origin", "any").lower()
     if origin not in ("any", "none"):
         raise SqlRefused("22023", f'unrecognized origin value: "{origin}"')
@@ -96,7 +95,7 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
         raise SqlRefused("0A000", "this log has no logical decoding messages", hint=MESSAGES_HINT)
     check_publications(split_identifiers(options["publication_names"]), settings.publications)
     unwanted = frozenset({MESSAGE} if has_messages and not asked_for else ())
-    return Wishes(local_only=origin == "none", without=unwanted)
+    return Wishes(local_only=origin == "none", without=unwanted, two_phase=two_phase)
 
 
 def split_identifiers(text: str) -> list[str]:

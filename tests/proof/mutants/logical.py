@@ -383,6 +383,16 @@ LOGICAL = (
         why=NO_CONSUMERS,
     ),
     _mutant(
+        "whole-without-a-word",
+        "logical_stream",
+        "a consumer that asks for prepared transactions is warned that they come whole",
+        "check_options",
+        "two_phase=two_phase",
+        "two_phase=False",
+        CONSUMER_TEST + "test_the_options_of_a_subscription_are_accepted",
+        why=NO_CONSUMERS,
+    ),
+    _mutant(
         "texts-as-they-are-kept",
         "logical_stream",
         "a consumer gets texts in its client_encoding",
