@@ -44,14 +44,14 @@ sub through
 	my ($text, $log) = @_;
 	$text =~ s/\bhost=\S+/host=127.0.0.1/;
 	$text =~ s/\bport=\d+/port=$log->{port}/;
-	$text =~ s/\bdbname=(?:''[^']*''|[^\s'\$]+)/dbname=$log->{name}/;
+	$text =~ s/\bdbname=(?:''[^']*''|'[^']*'|[^\s'\$]+)/dbname=$log->{name}/;
 	return $text;
 }
 
 sub value
 {
 	my ($text, $name) = @_;
-	return $text =~ /\b$name=(?:'')?([^\s'\$]+)/ ? $1 : undef;
+	return $text =~ /\b$name='{0,2}([^\s'\$]+)/ ? $1 : undef;
 }
 
 sub subscribed
@@ -172,7 +172,7 @@ no strict 'refs';
 	$lsn //= $self->lsn('write');
 	my $one   = $subscriptions{$subscription};
 	my $query = "SELECT latest_end_lsn >= '$lsn' FROM pg_stat_subscription "
-	  . "WHERE subname = '$subscription' AND relid IS NULL";
+	  . "WHERE subname IN ('$subscription', lower('$subscription')) AND relid IS NULL";
 	$stock{poll_query_until}->($one->{node}, $one->{dbname}, $query)
 	  or die "timed out waiting for $subscription to have $lsn";
 	return;

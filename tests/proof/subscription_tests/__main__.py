@@ -30,7 +30,7 @@ from tests.proof.subscription_tests.reasons import REASONS
 from tests.support.postgres_server import binary_directory, make_directory, own, server_user
 
 HERE = Path(__file__).parent
-TEST_LIMIT_S = 600
+TEST_LIMIT_S = 1800
 POLL_LIMIT_S = 60
 ERROR = re.compile(r"ERROR:|HINT:|timed out|Can't|ThroughLog:")
 OK, NOT_OK = re.compile(r"^ok \d", re.MULTILINE), re.compile(r"^not ok \d.*", re.MULTILINE)
