@@ -17,6 +17,7 @@ from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.identity import Identity, Role
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
+    BeginCopy,
     Command,
     CreateLogicalSlot,
     CreateSlot,
@@ -111,7 +112,8 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
 COMMANDS: Mapping[type[Command], frozenset[Role]] = {
     IdentifySystem: _ALL,
     Show: _ALL,
-    SqlCommand: _ALL,  # It answers tools that ask for settings. A copy begins with a slot.
+    SqlCommand: _ALL,  # it answers tools that ask for settings
+    BeginCopy: _STREAMS,  # a connection to the primary, which is not for every client
     PrimaryOnly: _ALL,  # refused with advice
     TimelineHistory: _STREAMS | {Role.PAGER, Role.RESTORE},
     ReadSlot: _STREAMS | {Role.MONITOR},

@@ -43,6 +43,7 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
+    BeginCopy,
     CreateLogicalSlot,
     CreateSlot,
     DropSlot,
@@ -242,6 +243,8 @@ def test_server_messages_have_the_documented_bytes() -> None:
         ("BASE_BACKUP ( LABEL 'x y', PROGRESS, WAIT 0)", PrimaryOnly("BASE_BACKUP")),
         ("UPLOAD_MANIFEST", PrimaryOnly("UPLOAD_MANIFEST")),
         ("SELECT 1;", SqlCommand("SELECT 1;")),
+        ("BEGIN  read only ISOLATION LEVEL REPEATABLE READ ;", BeginCopy()),
+        ("BEGIN READ ONLY", SqlCommand("BEGIN READ ONLY")),
         ("IDENTIFY_SYSTEMS", SqlCommand("IDENTIFY_SYSTEMS")),
     ],
 )

@@ -448,10 +448,10 @@ def settings(*publications: str) -> LogSettings:
         ({"proto_version": "x", "publication_names": "p"}, "22023"),
         ({"proto_version": "1", "publication_names": "q"}, "42704"),
         ({"proto_version": "1", "publication_names": "p,"}, "22023"),
-        ({"proto_version": "1", "publication_names": "p", "binary": "true"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "binary": "often"}, "22023"),
         ({"proto_version": "1", "publication_names": "p", "origin": "here"}, "22023"),
         ({"proto_version": "1", "publication_names": "p", "messages": "true"}, "0A000"),
-        ({"proto_version": "1", "publication_names": "p", "two_phase": "on"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "two_phase": "two"}, "22023"),
         ({"proto_version": "1", "publication_names": "p", "made_up": "1"}, "0A000"),
     ],
 )
@@ -472,8 +472,12 @@ def test_a_log_with_messages_gives_them_to_who_asks_and_origin_is_as_it_is_asked
 
 
 def test_the_options_of_a_subscription_are_accepted() -> None:
-    options = {"proto_version": "4", "streaming": "on", "origin": "any", "binary": "false"}
-    check_options(settings("p", 'Odd "one"'), {**options, "publication_names": '"Odd ""one""", P'})
+    options = {"proto_version": "4", "streaming": "on", "origin": "any", "binary": "true"}
+    names = '"Odd ""one""", P'
+    asked = {**options, "publication_names": names}
+    assert check_options(settings("p", 'Odd "one"'), asked) == Wishes()
+    both = {**asked, "two_phase": "on"}
+    assert check_options(settings("p", 'Odd "one"'), both) == Wishes(two_phase=True)
 
 
 def test_identifiers_are_split_as_postgresql_does() -> None:

@@ -13,12 +13,15 @@ from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.identity import ANYBODY, Identity, Role
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.replication_commands import (
+    BEGIN_COPY,
     Command,
     CreateSlot,
     DropSlot,
     IdentifySystem,
     SqlCommand,
+    StartLogical,
     StartReplication,
+    parse_command,
 )
 from walkeeper_common.wire import framing
 from walkeeper_common.wire.framing import FRAME_HEAD
@@ -98,6 +101,13 @@ def test_a_pager_reads_without_a_slot() -> None:
     assert not may_perform(one(Role.MONITOR), StartReplication(None, Lsn(0), 1))
     assert may_perform(one(Role.MONITOR), IdentifySystem())
     assert may_perform(one(Role.MONITOR), SqlCommand("select 1"))
+
+
+@pytest.mark.parametrize("role", Role)
+def test_only_who_may_stream_begins_a_copy_on_the_primary(role: Role) -> None:
+    """Any client could hold a connection of --copy-dsn open before."""
+    begin = parse_command(f"{BEGIN_COPY};")
+    assert may_perform(one(role), begin) is may_perform(one(role), StartLogical("peer", Lsn(0), ()))
 
 
 # In a session

@@ -24,27 +24,36 @@ COLUMNS = """SELECT a.attnum,       a.attname,       a.atttypid,
     WHERE a.attnum > 0::pg_catalog.int2   AND NOT a.attisdropped{} AND a.attrelid = {}
     ORDER BY a.attnum"""
 COLUMNS_15 = COLUMNS.format("", "{}", " AND a.attgenerated = ''  ", "{}")
+COLUMNS_14 = COLUMNS_15.replace("a.attnum,       ", "", 1)
+COLUMNS_13 = COLUMNS_14.replace("a.atttypid,", "a.atttypid,       a.atttypmod,")
 COLUMNS_18 = COLUMNS.format(", a.attgenerated != ''", "{}", "", "{}")
 FILTERS = """SELECT DISTINCT pg_get_expr(gpt.qual, gpt.relid)  FROM pg_publication p,
     LATERAL pg_get_publication_tables(p.pubname) gpt WHERE gpt.relid = {}
     AND p.pubname IN ( {} )"""
 PUBLICATIONS = "'p', 'q'"
-ROWS = [("1", "id", "23", "t"), ("2", "v", "25", "f"), ("3", "se cret", "25", "f")]
+ROWS = [("1", "id", "f"), ("2", "v", "f"), ("3", "se cret", "f"), ("5", "made", "t")]
 
 
 def copying(
-    filters: Sequence[str | None] = (None,), listed: str | None = None, kind: str = "r"
+    filters: Sequence[str | None] = (None,),
+    listed: str | None = None,
+    kind: str = "r",
+    major: int = 15,
 ) -> TableCopy:
     """Return a copy of public.t, with all questions asked and answered."""
-    copy = TableCopy(SETTINGS, 15)
-    answers: list[tuple[str, Sequence[Sequence[str | None]]]] = [
-        (RELATION.format("public", "t"), [("16384", "d", kind)]),
-        (LISTED.format(16384, PUBLICATIONS), [(listed,)]),
-        (COLUMNS_15.format(16384, 16384), ROWS),
-        (FILTERS.format(16384, PUBLICATIONS), [(each,) for each in filters]),
-    ]
-    for sql, rows in answers:
-        copy.learn(copy.check(sql), rows)
+    copy = TableCopy(SETTINGS, major)
+    assert copy.check(RELATION.format("public", "t")) is Asked.RELATION
+    copy.learn_table([("16384", "d", kind)])
+    for asked, sql in copy.questions():
+        assert "16384" in sql and ("'p', 'q'" in sql) is (asked is not Asked.COLUMNS)
+        answers: dict[Asked, Sequence[Sequence[str | None]]] = {
+            Asked.COLUMNS: ROWS,
+            Asked.LISTED: [(listed,)],
+            Asked.FILTERS: [(each,) for each in filters],
+        }
+        copy.learn(asked, answers[asked])
+    for text in (COLUMNS_13, COLUMNS_14, COLUMNS_15, COLUMNS_18):
+        assert copy.check(text.format(16384, 16384)) is Asked.COLUMNS
     return copy
 
 
@@ -62,17 +71,29 @@ def test_the_statements_of_workers_get_through() -> None:
     one_has_all = copying(("(id < 5)", None))
     assert one_has_all.check("COPY public.t (id) TO STDOUT") is Asked.ROWS
     assert copying(kind="p").check("COPY (SELECT id FROM public.t) TO STDOUT") is Asked.ROWS
+    in_binary = "COPY public.t (id, v) TO STDOUT WITH (FORMAT binary)"
+    assert copying().check(in_binary) is Asked.ROWS_IN_BINARY
     copy = TableCopy(SETTINGS, 18)
-    copy.learn(copy.check(RELATION.format("s", 'o"dd  x')), [("7", "d", "r")])
+    copy.check(RELATION.format("s", 'o"dd  x'))
+    copy.learn_table([("7", "d", "r")])
     assert copy.check(COLUMNS_18.format(7, 7)) is Asked.COLUMNS
 
 
-def test_a_worker_of_14_names_no_columns() -> None:
-    copy = TableCopy(SETTINGS, 14)
-    copy.learn(copy.check(RELATION.format("public", "t")), [("16384", "d", "r")])
-    asked = COLUMNS_15.format(16384, 16384).replace("a.attnum,", "", 1)
-    copy.learn(copy.check(asked), [row[1:] for row in ROWS])
-    assert copy.check("COPY public.t TO STDOUT") is Asked.ROWS
+@pytest.mark.parametrize("major", [13, 14, 15, 18])
+def test_a_worker_of_13_or_14_names_no_columns(major: int) -> None:
+    """Its table is copied as a whole, so all of it has to be published."""
+    assert copying(major=major).check("COPY public.t TO STDOUT") is Asked.ROWS
+    assert copying(listed="1 2 3 5", major=18).check("COPY public.t TO STDOUT") is Asked.ROWS
+    listed, filtered = copying(listed="1 2"), copying(("(id < 5)",))
+    assert "column se cret is not published" in str(refusal(listed, "COPY public.t TO STDOUT"))
+    assert "lacks its row filter" in str(refusal(filtered, "COPY public.t TO STDOUT"))
+
+
+def test_generated_columns_are_published_since_18() -> None:
+    sql = "COPY (SELECT id, made FROM ONLY public.t) TO STDOUT"
+    assert copying(major=18).check(sql) is Asked.ROWS
+    assert "column made" in str(refusal(copying(major=17), sql))
+    assert "column made" in str(refusal(copying(major=18, listed="1 2 3"), sql))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +102,7 @@ def test_a_worker_of_14_names_no_columns() -> None:
         "SELECT 1",
         "COPY public.t (id) TO PROGRAM 'sh'",
         "COPY public.t (id) TO STDOUT; DROP TABLE t",
-        "COPY public.t (id) TO STDOUT WITH (FORMAT binary)",
-        "COPY public.t TO STDOUT",
+        "COPY public.t (id) TO STDOUT WITH (FORMAT csv)",
         "COPY public.u (id) TO STDOUT",
         'COPY public.t (id, "xmin") TO STDOUT',
         "COPY (SELECT id FROM public.t) TO STDOUT",
@@ -116,7 +136,8 @@ def test_a_row_filter_and_a_column_list_hold() -> None:
 def test_a_copy_waits_for_its_questions_and_their_publications() -> None:
     copy = TableCopy(SETTINGS, 15)
     assert refusal(copy, "COPY public.t (id) TO STDOUT").sqlstate == "0A000"
-    copy.learn(copy.check(RELATION.format("public", "t")), [("16384", "d", "r")])
-    copy.learn(copy.check(COLUMNS_15.format(16384, 16384)), ROWS)
-    assert "nobody has asked" in str(refusal(copy, "COPY public.t (id) TO STDOUT"))
+    assert copy.questions() == ()
+    copy.check(RELATION.format("public", "t"))
+    copy.learn_table([("16384", "d", "r")])
+    assert "column id" in str(refusal(copy, "COPY public.t (id) TO STDOUT"))
     assert refusal(copy, FILTERS.format(16384, "'p', 'other'")).sqlstate == "42704"

@@ -39,7 +39,8 @@ class CopyingCluster(LogicalCluster):
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PostgresServer]:
-    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+    settings = {**SETTINGS, "max_prepared_transactions": "2"}
+    with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as server:
         server.sql(
             *TABLES,
             "CREATE TABLE hidden (id int PRIMARY KEY)",
@@ -112,6 +113,27 @@ def test_a_subscription_with_its_defaults_gets_all_rows(
     wait_until(lambda: is_copied(subscriber))
     assert subscriber.rows("SELECT id FROM later") == [(7,)]
     subscriber.sql("DROP SUBSCRIPTION feed")
+
+
+def test_a_subscription_with_two_phase_and_a_copy_is_no_half(
+    cluster: CopyingCluster, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    """CREATE SUBSCRIPTION asks for two phases when all is copied, as PostgreSQL has it."""
+    subscriber.sql(
+        f"CREATE SUBSCRIPTION phases CONNECTION '{cluster.where(3)}' PUBLICATION p "
+        "WITH (two_phase = true)"
+    )
+    enabled = "SELECT 1 FROM pg_subscription WHERE subtwophasestate = 'e'"
+    wait_until(lambda: is_copied(subscriber) and subscriber.rows(enabled) != [])
+    insert = "INSERT INTO part VALUES (50, 'prepared')"
+    primary.sql("BEGIN", insert, "PREPARE TRANSACTION 'one'")
+    primary.sql("INSERT INTO part VALUES (51, 'after')")
+    found = "SELECT a FROM part WHERE a >= 50 ORDER BY a"
+    wait_until(lambda: subscriber.rows(found) == [(51,)])
+    primary.sql("COMMIT PREPARED 'one'")
+    wait_until(lambda: subscriber.rows(found) == [(50,), (51,)])
+    assert "prepared transactions come whole, at COMMIT PREPARED" in subscriber.log_text()
+    subscriber.sql("DROP SUBSCRIPTION phases")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     cluster: ClusterWithMessages,
     primary: PostgresServer,
 ) -> None:
-    for slot in ("all", "plain", "large", "local"):
+    for slot in ("all", "plain", "large", "local", "binary", "whole"):
         create_slot(cluster.ports[0], slot)
     primary.sql(
         "SELECT pg_create_logical_replication_slot('all', 'pgoutput')",
@@ -112,9 +112,11 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     assert [one for one in contents(plain) if one not in contents(local)] == [
         one for one in contents(plain) if any(change[0] == "O" for change in one)
     ]
-    refused = ask(cluster.ports[0], "plain", end, "-o", "binary=true")
-    assert refused.returncode == 1 and b"binary is not available" in refused.stderr
-    assert b"HINT" in refused.stderr
+    binary = received(cluster.ports[2], "binary", end, "-o", "binary=true")
+    assert contents(binary) == contents(plain), "in text, as of types that have no binary form"
+    whole = ask(cluster.ports[0], "whole", end, "-o", "two_phase=on", "-o", "proto_version=3")
+    assert contents(whole.stdout) == contents(plain)
+    assert b"two_phase has no effect" in whole.stderr and b"HINT" in whole.stderr
 
 
 def contents(stream: bytes) -> list[list[Change]]:

@@ -314,9 +314,9 @@ def copy_both_response() -> bytes:
     return message(b"W", b"\0", _INT16.pack(0))
 
 
-def copy_out_response() -> bytes:
-    """Begin the phase in which the server sends CopyData, as text."""
-    return message(b"H", b"\0", _INT16.pack(0))
+def copy_out_response(*, binary: bool = False) -> bytes:
+    """Begin the phase in which the server sends CopyData, as text or in binary form."""
+    return message(b"H", b"\1" if binary else b"\0", _INT16.pack(0))
 
 
 def copy_data(payload: bytes) -> bytes:

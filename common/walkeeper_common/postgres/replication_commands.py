@@ -2,7 +2,8 @@
 
     parse_command(text) -> Command
 
-A text that does not begin with a command's word is an SqlCommand. A text that does, and goes on
+A text that does not begin with a command's word is an SqlCommand. The one exception is BEGIN_COPY,
+whose words have to be these. A text that begins with a command's word, and goes on
 wrongly, is SqlRefused 42601. Words are in any case, and names are quoted or bare (bare ones are
 down-cased). A trailing `;` and any spaces are allowed. CREATE_REPLICATION_SLOT's options have two
 spellings: bare words up to PostgreSQL 14, a list in parentheses since 15. Commands that only a
@@ -20,6 +21,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
 
 TIMELINE_MAX = 2**32 - 1
+BEGIN_COPY = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 # Possessive and atomic: skipped text is never looked at again, so the time is linear.
 NOTHING = re.compile(r"(?:[ \t\r\n\f\v;]++|--[^\n]*+|(?>/\*.*?\*/))*+", re.DOTALL)
 TOKEN = re.compile(
@@ -122,6 +124,11 @@ class PrimaryOnly:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginCopy:
+    """Begin the transaction of a worker that copies a subscription's table (tablesync.c)."""
+
+
+@dataclass(frozen=True, slots=True)
 class SqlCommand:
     """Any other text."""
 
@@ -140,6 +147,7 @@ Command: TypeAlias = (
     | StartLogical
     | TimelineHistory
     | PrimaryOnly
+    | BeginCopy
     | SqlCommand
 )
 
@@ -149,7 +157,8 @@ def parse_command(text: str) -> Command:
     first = re.match(r"\s*([A-Za-z_]+)", text)
     parse = COMMANDS.get(first[1].upper()) if first else None
     if parse is None:
-        return SqlCommand(text.strip())
+        is_begin = text.rstrip("; \n").upper().split() == BEGIN_COPY.split()
+        return BeginCopy() if is_begin else SqlCommand(text.strip())
     words = _Words(text)
     words.take("word")
     command = parse(words)

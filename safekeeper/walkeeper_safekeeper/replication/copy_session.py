@@ -77,18 +77,21 @@ class CopySession:
         if self._copy is None:
             raise SqlRefused("25001", "the slot is made before the first statement")
         asked = self._copy.check(sql)
-        if asked is Asked.ROWS:
-            await self._send_rows(sql)
+        if asked in (Asked.ROWS, Asked.ROWS_IN_BINARY):
+            await self._send_rows(sql, asked)
             return
         found = await self._snapshot.rows(sql)
-        self._copy.learn(asked, found.rows)
+        if asked is Asked.RELATION:
+            self._copy.learn_table(found.rows)
+            for question, text in self._copy.questions():
+                self._copy.learn(question, (await self._snapshot.rows(text)).rows)
         columns = [Column(name) for name in found.names]
         self._client.answer(result(columns, found.rows, f"SELECT {len(found.rows)}"))
 
-    async def _send_rows(self, sql: str) -> None:
+    async def _send_rows(self, sql: str, asked: Asked) -> None:
         """Pass the rows on as fast as the worker takes them. Raise SilentClient or ClientGone."""
         client, count = self._client, 0
-        client.send(copy_out_response())
+        client.send(copy_out_response(binary=asked is Asked.ROWS_IN_BINARY))
         async for row in self._snapshot.copy(sql.strip(), client.encoding):
             client.send(copy_data(row))
             count += 1

@@ -15,9 +15,16 @@ import logging
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.postgres.pgwire import Column, SqlRefused, command_complete, result
+from walkeeper_common.postgres.pgwire import (
+    Column,
+    SqlRefused,
+    command_complete,
+    notice_response,
+    result,
+)
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
+    BeginCopy,
     Command,
     CreateLogicalSlot,
     DropSlot,
@@ -38,12 +45,16 @@ from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.served_log import ServedLog
 from walkeeper_safekeeper.replication.sql_text import one_line
 from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables
-from walkeeper_safekeeper.replication.table_copy import BEGIN
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.replicas")
 
 PLUGIN = "pgoutput"
+TRANSACTIONS_WHOLE = SqlRefused(
+    "01000",
+    "two_phase has no effect: prepared transactions come whole, at COMMIT PREPARED",
+    hint="A safekeeper keeps transactions when they are committed.",
+)
 
 
 class LogicalSession:
@@ -93,7 +104,7 @@ class LogicalSession:
                 send(command_complete("DROP_REPLICATION_SLOT"))
             case StartLogical():
                 await self._stream(command)
-            case SqlCommand(sql) if self._copying is None and one_line(sql) == BEGIN:
+            case BeginCopy():
                 await self._begin_copy()
             case SqlCommand(sql) if self._copying is not None:
                 await self._go_on_copying(self._copying, sql)
@@ -147,6 +158,8 @@ class LogicalSession:
         """Begin the transaction of a worker that copies a table. SqlRefused if none does here."""
         if not self._login.logical or not self._logical.copies:
             raise no_copy()
+        if self._copying is not None:
+            raise SqlRefused("25001", "there is already a transaction in progress")
         timeout_s = self._limits.sender_timeout_s
         self._copying = await CopySession.begin(self._logical, self._client, timeout_s)
         self._client.answer(command_complete("BEGIN"))
@@ -203,6 +216,8 @@ class LogicalSession:
         slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
         try:
             wishes = check_options(settings, dict(asked.options))
+            if wishes.two_phase:
+                self._client.answer(notice_response(TRANSACTIONS_WHOLE))
             start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
             segment = await self._logical.segment_of(start_lsn)
             if segment is None:

@@ -43,9 +43,12 @@ from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
 from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
-# Options that change the messages themselves: the log cannot give them for messages that it has.
-UNAVAILABLE = ("binary", "two_phase")
-KEPT_HINT = "It keeps messages as the primary sent them: text, transactions whole."
+KNOWN = frozenset(
+    {
+        "proto_version", "publication_names", "binary", "streaming", "two_phase", "origin",
+        "messages",
+    }
+)  # fmt: skip
 MESSAGES_HINT = (
     "Start the log's proposer with --messages; what is written from then on can be asked for."
 )
@@ -57,6 +60,7 @@ class Wishes:
 
     local_only: bool = False  # origin = none: only what was first written at the primary
     without: frozenset[int] = frozenset()  # kinds of messages
+    two_phase: bool = False  # it would take prepared transactions, which the log has not
 
     @property
     def is_everything(self) -> bool:
@@ -73,16 +77,15 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
             raise SqlRefused("22023", f"option {needed} missing")
     if not options["proto_version"].isdecimal():
         raise SqlRefused("22023", f'invalid proto_version "{options["proto_version"]}"')
-    known = {*UNAVAILABLE, "proto_version", "publication_names", "streaming", "origin", "messages"}
-    for name, value in options.items():
-        if name not in known:
+    for name in options:
+        if name not in KNOWN:
             raise SqlRefused("0A000", f"unrecognized pgoutput option: {name}")
-        if name in UNAVAILABLE and parse_boolean(value, f"{name} requires a Boolean value"):
-            raise SqlRefused(
-                "0A000",
-                f"pgoutput option {name} is not available from a safekeeper",
-                hint=KEPT_HINT,
-            )
+    # The message says of each value whether it is binary. pgoutput sends text, too, if a type has
+    # no binary form. So text is right for a consumer that asks for binary values.
+    parse_boolean(options.get("binary", "off"), "binary requires a Boolean value")
+    # A subscription with a copy asks for this when the copy is done. A refusal would leave it with
+    # the copy alone. It takes whole transactions as well: a primary before 15 sends it no others.
+    two_phase = parse_boolean(options.get("two_phase", "off"), "two_phase requires a Boolean value")
     origin = options.get("origin", "any").lower()
     if origin not in ("any", "none"):
         raise SqlRefused("22023", f'unrecognized origin value: "{origin}"')
@@ -92,7 +95,7 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
         raise SqlRefused("0A000", "this log has no logical decoding messages", hint=MESSAGES_HINT)
     check_publications(split_identifiers(options["publication_names"]), settings.publications)
     unwanted = frozenset({MESSAGE} if has_messages and not asked_for else ())
-    return Wishes(local_only=origin == "none", without=unwanted)
+    return Wishes(local_only=origin == "none", without=unwanted, two_phase=two_phase)
 
 
 def split_identifiers(text: str) -> list[str]:

@@ -27,7 +27,7 @@ from walkeeper_common.hidden_secrets import without_secrets
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.client_encoding import ClientEncoding
 from walkeeper_common.postgres.pgwire import SqlRefused
-from walkeeper_safekeeper.replication.table_copy import BEGIN
+from walkeeper_common.postgres.replication_commands import BEGIN_COPY
 
 # As a subscription sets them (libpqrcv_connect), so that values print alike on any server.
 _OPTIONS = (
@@ -127,7 +127,7 @@ class PrimarySnapshot:
 
         The slot goes at once, as the log keeps the changes from here on. The snapshot stays.
         """
-        await self._run(BEGIN)
+        await self._run(BEGIN_COPY)
         made = await self.rows(
             f'CREATE_REPLICATION_SLOT "{self._slot}" TEMPORARY LOGICAL pgoutput USE_SNAPSHOT'
         )

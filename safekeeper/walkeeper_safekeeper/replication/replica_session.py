@@ -50,6 +50,7 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
+    BeginCopy,
     Command,
     CreateLogicalSlot,
     CreateSlot,
@@ -355,8 +356,8 @@ class _Commands:
                 raise answers.primary_only(log, what)
             case CreateLogicalSlot() | AlterSlot() | StartLogical():
                 raise no_logical_log()
-            case SqlCommand(sql):
-                self._client.send(answers.sql(log, sql, replication=login.replication))
+            case SqlCommand() | BeginCopy():
+                self._client.send(answers.sql(log, text.strip(), replication=login.replication))
 
     def _note(self, command: Command) -> None:
         """Note in the audit whether the role refuses the command, or which slot it changes."""

@@ -23,12 +23,10 @@ ENTRIES_TEST = "tests/common/test_entries.py::"
 CHECK_TEST = "tests/proposer/test_logical_check.py::"
 OVERLAP_TEST = "tests/proposer/test_overlap.py::test_"
 CONSUMER_TEST = "tests/safekeeper/test_logical_stream.py::"
-COPY_TEST = "tests/safekeeper/test_copy_session.py::"
-STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 
 
-def _mutant(
+def logical_mutant(
     name: str,
     rule: str,
     removed: str,
@@ -51,7 +49,7 @@ def _mutant(
 
 
 LOGICAL = (
-    _mutant(
+    logical_mutant(
         "confirmed-before-the-quorum",
         "change_stream",
         "PostgreSQL is told an entry's end when a quorum has it, and not before",
@@ -59,7 +57,7 @@ LOGICAL = (
         "self._ends and self._ends[0][0] <= position",
         "self._ends",
     ),
-    _mutant(
+    logical_mutant(
         "keepalives-are-dropped",
         "change_stream",
         "a keepalive's position becomes an entry, so that commits that publish nothing return",
@@ -69,7 +67,7 @@ LOGICAL = (
         STREAM_TEST + "test_keepalives_make_one_progress_entry_at_a_time",
         why=SEARCHED,
     ),
-    _mutant(
+    logical_mutant(
         "what-the-log-has-comes-again",
         "change_stream",
         "a transaction that the log has is dropped when PostgreSQL sends it again",
@@ -80,7 +78,7 @@ LOGICAL = (
         + "test_a_transaction_that_the_log_has_is_dropped_but_its_relations_are_remembered",
         why=BREAKS,
     ),
-    _mutant(
+    logical_mutant(
         "segment-without-descriptions",
         "change_stream",
         "each segment describes the relations that it uses",
@@ -88,7 +86,7 @@ LOGICAL = (
         "self._descriptions.forget_valid()",
         "",
     ),
-    _mutant(
+    logical_mutant(
         "slots-in-a-transaction",
         "change_stream",
         "slots are written between transactions",
@@ -98,7 +96,7 @@ LOGICAL = (
         STREAM_TEST + "test_slots_wait_for_the_end_of_a_transaction",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "slots-between-connections",
         "change_stream",
         "nothing is made for a logical log between two connections to its primary",
@@ -108,7 +106,7 @@ LOGICAL = (
         STREAM_TEST + "test_no_entry_is_made_between_two_connections",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "cut-off-is-whole",
         "entry_writer",
         "a transaction whose connection was lost in the middle is marked as void",
@@ -116,7 +114,7 @@ LOGICAL = (
         "self._kind = EntryKind.ABANDONED",
         "",
     ),
-    _mutant(
+    logical_mutant(
         "cut-inside-an-entry",
         "entries",
         "a log ends with a whole entry: what follows it is no part of it",
@@ -126,7 +124,7 @@ LOGICAL = (
         ENTRIES_TEST + "test_the_last_whole_entry_is_found_below_every_byte[1]",
         why=SEARCHED,
     ),
-    _mutant(
+    logical_mutant(
         "frame-without-its-crc",
         "entries",
         "a frame whose CRC is wrong is none",
@@ -134,7 +132,7 @@ LOGICAL = (
         "crc32c(payload, crc32c(head[Frame.CHECKED :], size)) != crc",
         "not crc32c(payload, crc)",
     ),
-    _mutant(
+    logical_mutant(
         "frame-of-another-place",
         "entries",
         "a frame counts in its own place alone",
@@ -144,7 +142,7 @@ LOGICAL = (
         ENTRIES_TEST + "test_a_frame_in_another_place_is_no_frame",
         why=SEARCHED,
     ),
-    _mutant(
+    logical_mutant(
         "moved-slot-is-accepted",
         "logical_check",
         "a slot beyond the log's end was moved, and what lies between is in no log",
@@ -154,7 +152,7 @@ LOGICAL = (
         CHECK_TEST + "test_it_is_refused_with_what_to_do[begins at 0/141, the log ends at 0/140]",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "set-back-is-accepted",
         "overlap",
         "what the slot decodes below the log's end is in the log",
@@ -164,7 +162,7 @@ LOGICAL = (
         OVERLAP_TEST + "a_transaction_is_refused_where_the_log_has_none",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "last-one-is-missing",
         "overlap",
         "the log's last transaction is in the primary's WAL",
@@ -174,7 +172,7 @@ LOGICAL = (
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "confirmed-before-it-is-compared",
         "change_stream",
         "nothing is confirmed to a primary before its past is known to be the log's",
@@ -184,7 +182,7 @@ LOGICAL = (
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "compared-from-too-late-on",
         "logical_check",
         "the log's last transaction is looked for as far back as the slot may not have confirmed",
@@ -194,7 +192,7 @@ LOGICAL = (
         CHECK_TEST + "test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "other-publications",
         "logical_check",
         "a log keeps the same publications from its beginning on",
@@ -205,7 +203,7 @@ LOGICAL = (
         + "test_it_is_refused_with_what_to_do[keeps publication p, and not publications p, q]",
         why=ONE_SERVER,
     ),
-    _mutant(
+    logical_mutant(
         "parts-are-sent-at-once",
         "logical_stream",
         "of a large transaction nothing is sent before it is known to be whole",
@@ -216,7 +214,7 @@ LOGICAL = (
         + "test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each[0]",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "sent-twice",
         "logical_stream",
         "a consumer is not sent what lies below its position",
@@ -227,7 +225,7 @@ LOGICAL = (
         + "test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each[1]",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "lone-message-twice",
         "change_stream",
         "a message outside of transactions is there once, however often PostgreSQL sends it",
@@ -237,7 +235,7 @@ LOGICAL = (
         STREAM_TEST + "test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once",
         why=ONLY_ROWS,
     ),
-    _mutant(
+    logical_mutant(
         "foreign-to-a-local-consumer",
         "logical_stream",
         "with origin = none nothing comes that has an origin",
@@ -247,7 +245,7 @@ LOGICAL = (
         CONSUMER_TEST + "test_a_consumer_of_what_is_local_gets_nothing_that_came_from_elsewhere[1]",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "starts-inside-of-what-is-needed",
         "logical_log",
         "a log that starts inside a transaction is not for who has not got that one",
@@ -257,7 +255,7 @@ LOGICAL = (
         CONSUMER_TEST + "test_a_log_that_starts_inside_a_transaction_serves_consumers_that_have_it",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "slot-ahead-of-feedback",
         "logical_stream",
         "a slot moves with what its consumer has flushed, and no further than what was sent",
@@ -267,7 +265,7 @@ LOGICAL = (
         CONSUMER_TEST + "test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "slot-without-a-quorum",
         "logical_log",
         "a slot's creation is answered when a quorum has it",
@@ -277,7 +275,7 @@ LOGICAL = (
         CONSUMER_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "no-limit-for-consumers",
         "logical_log",
         "consumers hold back a limited part of the log",
@@ -288,7 +286,7 @@ LOGICAL = (
         + "test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "any-answer-will-do",
         "logical_log",
         "a query for the published tables is answered by the settings entry that names it",
@@ -299,7 +297,7 @@ LOGICAL = (
         "test_the_question_for_the_published_tables_repeats_until_the_log_has_the_answer",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "answer-with-older-names",
         "change_stream",
         "an answer has the tables in the catalogs, and none that an older description names",
@@ -309,7 +307,7 @@ LOGICAL = (
         STREAM_TEST + "test_a_query_for_tables_is_answered_once_with_what_the_catalogs_have",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "some-of-the-publications",
         "subscription_queries",
         "a subscription names exactly the publications of the log",
@@ -320,47 +318,17 @@ LOGICAL = (
         "test_tables_of_other_publications_are_refused",
         why=NO_CONSUMERS,
     ),
-    _mutant(
-        "copy-ahead-of-the-log",
-        "copy_session",
-        "a worker gets a row of a copy when a quorum has the log up to its snapshot",
-        "CopySession.snapshot",
-        "await logical.wait_for_end(lsn)",
-        "",
-        COPY_TEST + "test_a_copy_begins_when_a_quorum_has_the_log_up_to_it",
+    logical_mutant(
+        "whole-without-a-word",
+        "logical_stream",
+        "a consumer that asks for prepared transactions is warned that they come whole",
+        "check_options",
+        "two_phase=two_phase",
+        "two_phase=False",
+        CONSUMER_TEST + "test_the_options_of_a_subscription_are_accepted",
         why=NO_CONSUMERS,
     ),
-    _mutant(
-        "copy-of-any-server",
-        "copy_session",
-        "the server that copies is on the timeline of the log",
-        "CopySession.snapshot",
-        "self._snapshot.timeline != logical.timeline",
-        "False",
-        COPY_TEST + "test_a_server_on_another_timeline_copies_nothing",
-        why=NO_CONSUMERS,
-    ),
-    _mutant(
-        "copy-of-any-table",
-        "table_copy",
-        "a worker's statements reach the primary for published tables alone",
-        "TableCopy.check",
-        "table not in self._settings.tables",
-        "False",
-        STATEMENTS_TEST + "test_nothing_else_gets_through",
-        why=NO_CONSUMERS,
-    ),
-    _mutant(
-        "copy-without-the-filter",
-        "table_copy",
-        "a COPY has the row filter that the publications have",
-        "TableCopy.check",
-        '(found[5] or "") != " OR ".join(self._wanted_filters())',
-        "False",
-        STATEMENTS_TEST + "test_a_row_filter_and_a_column_list_hold",
-        why=NO_CONSUMERS,
-    ),
-    _mutant(
+    logical_mutant(
         "texts-as-they-are-kept",
         "logical_stream",
         "a consumer gets texts in its client_encoding",
@@ -370,7 +338,7 @@ LOGICAL = (
         CONSUMER_TEST + "test_a_consumer_gets_its_own_encoding",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "bytes-are-texts",
         "transcoding",
         "only names and texts are converted: the content of a message is bytes",
@@ -380,7 +348,7 @@ LOGICAL = (
         "tests/safekeeper/test_transcoding.py::test_names_and_texts_are_converted_and_nothing_else",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "late-news-go-back",
         "consumer_slots",
         "positions in the log only go forward",
@@ -390,7 +358,7 @@ LOGICAL = (
         POSITIONS_TEST + "test_positions_only_go_forward",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "slot-behind-the-log",
         "change_stream",
         "a new slot begins where the log ends, whatever its safekeeper knows",
@@ -400,7 +368,7 @@ LOGICAL = (
         STREAM_TEST + "test_a_new_slot_begins_where_the_log_ends_also_if_it_is_reported_again",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "late-news-revive-a-slot",
         "consumer_slots",
         "a dropped slot is not made again by what its consumer said before",
@@ -411,7 +379,7 @@ LOGICAL = (
         POSITIONS_TEST + "test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it",
         why=NO_CONSUMERS,
     ),
-    _mutant(
+    logical_mutant(
         "rolled-back-rows-stay",
         "open_transactions",
         "what a subtransaction did is cut off when it is rolled back",
@@ -419,7 +387,7 @@ LOGICAL = (
         "self._spool.truncate(at)",
         "self._spool.seek(self._written_bytes)",
     ),
-    _mutant(
+    logical_mutant(
         "streams-outlive-their-connection",
         "open_transactions",
         "what was streamed on a connection that is lost comes again on the next",
@@ -429,7 +397,7 @@ LOGICAL = (
         STREAMED_TEST + "a_connection_that_is_lost_leaves_nothing_and_the_next_sends_it_again",
         why=BREAKS,
     ),
-    _mutant(
+    logical_mutant(
         "streamed-again-is-logged-again",
         "change_stream",
         "a streamed transaction that the log has is dropped when PostgreSQL sends it again",
@@ -439,7 +407,7 @@ LOGICAL = (
         STREAMED_TEST + "one_that_the_log_has_is_dropped_and_its_relations_are_remembered",
         why=BREAKS,
     ),
-    _mutant(
+    logical_mutant(
         "begins-with-the-last-lsn",
         "change_stream",
         "a streamed transaction's Begin has an LSN that lets nobody confirm the whole of it",
@@ -450,7 +418,7 @@ LOGICAL = (
         + "its_begin_has_the_lsn_of_its_first_change_so_that_nobody_reports_the_whole_of_it",
         why=SEARCHED,
     ),
-    _mutant(
+    logical_mutant(
         "older-description-wins",
         "pgoutput",
         "of two descriptions of a relation the one that PostgreSQL sent last counts",
@@ -461,7 +429,7 @@ LOGICAL = (
         + "a_later_transaction_has_the_descriptions_that_it_left_and_the_newest_of_two",
         why=SEARCHED,
     ),
-    _mutant(
+    logical_mutant(
         "spool-without-a-bound",
         "open_transactions",
         "what is kept of open transactions is bounded",
@@ -471,7 +439,7 @@ LOGICAL = (
         STREAMED_TEST + "the_spool_of_open_transactions_is_bounded",
         why=ONLY_MEMORY,
     ),
-    _mutant(
+    logical_mutant(
         "streams-messages",
         "logical_primary",
         "nothing is streamed of which a stream does not say all: messages, origins",
@@ -482,7 +450,7 @@ LOGICAL = (
         "::test_changes_whose_facts_streams_omit_are_not_streamed",
         why=ONLY_ROWS,
     ),
-    _mutant(
+    logical_mutant(
         "streams-beside-an-origin",
         "change_stream",
         "the first origin that is seen ends streaming",

@@ -1,0 +1,74 @@
+"""Mutants of the copy of a subscription's tables: the rows that a worker gets, and from where."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.logical import logical_mutant
+from tests.proof.mutants.mutant import NO_CONSUMERS
+
+COPY_TEST = "tests/safekeeper/test_copy_session.py::"
+STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
+
+COPYING = (
+    logical_mutant(
+        "copy-ahead-of-the-log",
+        "copy_session",
+        "a worker gets a row of a copy when a quorum has the log up to its snapshot",
+        "CopySession.snapshot",
+        "await logical.wait_for_end(lsn)",
+        "",
+        COPY_TEST + "test_a_copy_begins_when_a_quorum_has_the_log_up_to_it",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "copy-of-any-server",
+        "copy_session",
+        "the server that copies is on the timeline of the log",
+        "CopySession.snapshot",
+        "self._snapshot.timeline != logical.timeline",
+        "False",
+        COPY_TEST + "test_a_server_on_another_timeline_copies_nothing",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "copy-for-any-role",
+        "permissions",
+        "a client without the right to stream begins no copy on the primary",
+        "permissions.may_perform",
+        "COMMANDS.get(type(command), _NOBODY) & identity.roles",
+        "COMMANDS.get(SqlCommand if isinstance(command, BeginCopy) else type(command), _NOBODY) "
+        "& identity.roles",
+        "tests/safekeeper/test_permissions.py"
+        "::test_only_who_may_stream_begins_a_copy_on_the_primary[monitor]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "copy-of-any-table",
+        "table_copy",
+        "a worker's statements reach the primary for published tables alone",
+        "TableCopy.check",
+        "table not in self._settings.tables",
+        "False",
+        STATEMENTS_TEST + "test_nothing_else_gets_through",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "copy-without-the-filter",
+        "table_copy",
+        "a COPY has the row filter that the publications have",
+        "TableCopy._check_copy",
+        '(found[5] or "") != " OR ".join(self._wanted_filters())',
+        "False",
+        STATEMENTS_TEST + "test_a_row_filter_and_a_column_list_hold",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "copy-of-hidden-columns",
+        "table_copy",
+        "a worker that copies a whole table copies one that is published as a whole",
+        "TableCopy._check_columns",
+        "columns is None and not set(whole) <= allowed",
+        "False",
+        STATEMENTS_TEST + "test_a_worker_of_13_or_14_names_no_columns[18]",
+        why=NO_CONSUMERS,
+    ),
+)
