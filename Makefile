@@ -2,6 +2,7 @@
 # make install    .venv with walkeeper and all that its tests use (Spark among it: a minute); quick
 #                 when nothing has changed
 # make test       the gate: every test but those of the soak, real PostgreSQL too; 12 minutes
+#                 (WORKERS=4 for another number of processes; DURATIONS=0 shows the time of each test)
 # make check      style, types, import rules
 # make soak       what searches, with fresh seeds: MINUTES=60 (python -m tests.proof.soak --help)
 # make lock       the newest versions of all libraries, into constraints.txt
@@ -41,12 +42,16 @@ NEWEST := .venv-newest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
-INSTALL := pip install --quiet --disable-pip-version-check
+# Without bytecode: Python writes that of the modules which are used.
+INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 # Exact versions of all libraries, those that build a package too. Empty: the newest.
 LOCK := constraints.txt
 PINS := $(if $(LOCK),-c $(LOCK))
 # A fixed number of workers, so that the same tests share a process on each machine.
-PYTEST_OPTIONS ?= -n 3 --dist loadfile --no-loadscope-reorder -m 'not soak' --durations=25
+WORKERS ?= 3
+DURATIONS ?= 25
+PYTEST_OPTIONS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not soak' \
+	--durations=$(DURATIONS)
 FUZZ ?= all --minutes 20
 MINUTES ?= 60
 AZURITE = $(VENV)/servers/node_modules/.bin/azurite-blob
@@ -70,7 +75,7 @@ FOR ?= the tests
 # Without --quiet: it hides warnings from the count that makes `strict` fail.
 BUILD_SITE = @NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build 2>&1 | grep -v '^INFO'; exit $${PIPESTATUS[0]}
 
-.PHONY: install demo test check docs soak lock newest oldest prove mutants chaos fuzz patroni barman \
+.PHONY: install demo servers test check docs soak lock newest oldest prove mutants chaos fuzz patroni barman \
 	clean system-packages
 
 install: $(STAMP)
@@ -122,6 +127,8 @@ system-packages:
 
 demo: $(DEMO_STAMP)
 	@$(BIN)/walkeeper demo $(DEMO)
+
+servers: $(AZURITE)
 
 test: install system-packages $(AZURITE)
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)

@@ -29,16 +29,17 @@ def test_a_failed_search_is_repeated_by_the_command_that_it_printed() -> None:
 def test_a_failed_test_is_repeated_with_its_seed() -> None:
     stage = next(stage for stage in WHOLE if stage.name == "all tests")
     output = "FAILED tests/test_x.py::test_y[a-b] - AssertionError\nERROR tests/test_z.py::test_w\n"
+    begin = "WALKEEPER_TEST_SEED=7 WALKEEPER_TEST_FORKS=off .venv/bin/python -m pytest -n 0"
     assert repetitions(stage, output, seed=7) == [
-        "WALKEEPER_TEST_SEED=7 .venv/bin/python -m pytest -n 0 'tests/test_x.py::test_y[a-b]'",
-        "WALKEEPER_TEST_SEED=7 .venv/bin/python -m pytest -n 0 'tests/test_z.py::test_w'",
+        f"{begin} 'tests/test_x.py::test_y[a-b]'",
+        f"{begin} 'tests/test_z.py::test_w'",
     ]
 
 
 def test_a_failure_without_a_word_is_repeated_as_a_whole() -> None:
     (whole,) = repetitions(WHOLE[0], "Killed", seed=7)
     assert whole.startswith("WALKEEPER_TEST_SEED='7' PYTEST_OPTIONS='-n 3 ")
-    assert whole.endswith("--randomly-seed=7' make test")
+    assert whole.endswith("--randomly-seed=7' WALKEEPER_TEST_FORKS='off' make test")
 
 
 def test_each_whole_stage_comes_first_for_some_seed() -> None:

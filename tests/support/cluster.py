@@ -3,8 +3,9 @@
     with Cluster.create(primary) as cluster:       made, streaming, attached
         cluster.safekeepers[0].kill(); cluster.safekeepers[0].start()
 
-The daemons are processes. `create`, `attach` and `status` run as their commands do, but inside the
-test: a process for each of them costs more than the work. Tests of the commands start processes.
+The daemons are processes, which start by a fork of a Python that has imported them (forked.py).
+`create`, `attach` and `status` run as their commands do, but inside the test: a process for each
+of them costs more than the work. Tests of the commands start processes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support import forked
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_admin.create import CreateSettings, create
@@ -40,9 +42,12 @@ def lsn_of(text: str) -> int:
 
 def walkeeper(*arguments: str, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
     """Run one command to its end and return its result, which the caller checks."""
+    environment = server_environment()
+    if forked.starts_by_fork(WALKEEPER[-1], arguments, environment):
+        return forked.run(WALKEEPER[-1], arguments, environment, timeout_s)
     return subprocess.run(
         [*WALKEEPER, *arguments],
-        env=server_environment(),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -69,7 +74,7 @@ class Daemon:
     ) -> None:
         self.name, self.arguments, self.log = name, tuple(arguments), log
         self._prefix, self._environment = tuple(prefix), dict(environment or {})
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: forked.Process | None = None
         self._start_bytes = 0  # length of the log when this run began
 
     def start(self, *more: str, wait: bool = True) -> None:
@@ -77,15 +82,23 @@ class Daemon:
         assert not self.is_running, f"{self.name} runs already"
         with self.log.open("ab") as log:
             self._start_bytes = log.tell()
-            self.process = subprocess.Popen(
-                [*self._prefix, *self.command, *self.arguments, *more],
-                env=server_environment() | self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            self.process = self._started([*self.arguments, *more], log.fileno())
         if wait:
             self.wait_ready()
+
+    def _started(self, words: Sequence[str], log: int) -> forked.Process:
+        """Start the process, by a fork where that makes no difference."""
+        environment, module = server_environment() | self._environment, self.command[-1]
+        is_plain = not self._prefix and self.command == (*WALKEEPER[:-1], module)
+        if is_plain and forked.starts_by_fork(module, words, environment):
+            return forked.start(module, words, environment, log, log)
+        return subprocess.Popen(
+            [*self._prefix, *self.command, *words],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
     def wait_ready(self, timeout_s: float = LIMIT_S) -> None:
         """Wait until this run has printed its `ready:` line."""

@@ -14,6 +14,8 @@ from tests.support.folders import ROOT
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 BUILD_S = 300
+# No bytecode, and a fast path that is compiled without optimising it: seconds less.
+QUICK = {"PIP_NO_COMPILE": "1", "CFLAGS": "-O0 -g0"}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -47,7 +49,7 @@ def install(directory: Path) -> Path:
     programs = environment / "bin"
     for step in pip_steps():
         path = f"{programs}:/usr/bin:/bin"
-        _run(["/bin/sh", "-c", step], source, {**os.environ, "PATH": path})
+        _run(["/bin/sh", "-c", step], source, {**os.environ, **QUICK, "PATH": path})
     return programs
 
 

@@ -2,11 +2,17 @@
 
 pytest-xdist gives the next file to the worker that is free first, so the clock decides which tests
 share a process. Here the files' usual times decide. One tree runs in one way, on each machine.
+
+    make test DURATIONS=0 | tee LOG
+    python -m tests.support.scheduling LOG      SECONDS anew, from that run
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadFileScheduling
@@ -23,7 +29,7 @@ WITH_SPARK = (
     "tests/replay/test_pyspark_past.py",
     "tests/replay/test_read_once.py",
 )
-# Seconds on two quiet cores, of files that take 5 s and more (pytest --durations=0 shows them).
+# Seconds on two quiet cores, of files that take 5 s and more.
 SECONDS: Mapping[str, float] = {
     "tests/archive/test_check_postgres.py": 10,
     "tests/archive/test_offload_postgres.py": 70,
@@ -108,6 +114,8 @@ SECONDS: Mapping[str, float] = {
     "tests/with_postgres/test_up.py": 70,
 }
 SECONDS_OF_A_TEST = 0.05
+LEAST_S, STEP_S = 5.0, 5
+DURATION = re.compile(r"^([\d.]+)s (?:setup|call|teardown) +(\S+?)::", re.MULTILINE)
 
 
 def scope_of(file: str) -> str:
@@ -174,3 +182,17 @@ def in_order(files: Iterable[str]) -> dict[str, int]:
     longest = sorted(SECONDS, key=lambda file: -SECONDS[file])
     places = {file: place for place, file in enumerate(longest)}
     return {file: places.get(file, len(places)) for file in files}
+
+
+def measured(log: str) -> dict[str, int]:
+    """Return SECONDS of the durations in a log of pytest, rounded up to steps of 5 s."""
+    totals = dict[str, float]()
+    for seconds, file in DURATION.findall(log):
+        totals[file] = totals.get(file, 0.0) + float(seconds)
+    long = sorted((file, total) for file, total in totals.items() if total >= LEAST_S)
+    return {file: int(-(-total // STEP_S) * STEP_S) for file, total in long}
+
+
+if __name__ == "__main__":
+    for name, number in measured(Path(sys.argv[1]).read_text()).items():
+        sys.stdout.write(f'    "{name}": {number},\n')

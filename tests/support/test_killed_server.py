@@ -1,4 +1,4 @@
-"""A server that was killed and deleted leaves nothing in the kernel, which has room for 4096."""
+"""A server that was killed and deleted leaves no shared memory behind."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ pytestmark = pytest.mark.postgres
 def segments() -> set[int]:
     lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
     return {int(line.split()[1]) for line in lines}
+
+
+def test_the_shared_memory_of_a_servers_processes_lies_in_its_own_directory() -> None:
+    """In /dev/shm it would outlive a killed server: a day's tests left 4.8 GB of memory there."""
+    with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as server:
+        maps = Path(f"/proc/{server.postmaster_pid()}/maps").read_text()
+    assert "/dev/shm/" not in maps and f"{server.data}/pg_dynshmem/" in maps
 
 
 def test_the_segment_of_a_killed_server_is_removed() -> None:

@@ -56,6 +56,15 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
+def mapped_by(directory: str) -> set[str]:
+    """Return the shared memory of its servers, by file. Files outside outlive a killed server."""
+    found = set[str]()
+    for pid in Path(directory).glob("*/postmaster.pid"):
+        maps = Path("/proc", pid.read_text().split()[0], "maps").read_text().split()
+        found |= {word for word in maps if "/pg_dynshmem/" in word or "/dev/shm/" in word}
+    return found
+
+
 def demo_directory(output: str) -> str:
     found = DIRECTORY.search(output)
     assert found, output
@@ -147,6 +156,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_file(
     demo: Daemon, number: signal.Signals
 ) -> None:
     directory = under_load(demo)
+    assert mapped_by(directory) and not {m for m in mapped_by(directory) if m[:5] == "/dev/"}
     demo.signal(number)
     assert demo.ended() == 130, demo.output()
     assert not processes_with(directory) and not os.path.exists(directory)

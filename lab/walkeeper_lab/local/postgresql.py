@@ -30,6 +30,8 @@ SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "shared_buffers": "32MB",
+    # In the data directory: a killed server would leave it in /dev/shm, in memory.
+    "dynamic_shared_memory_type": "mmap",
     "max_connections": "40",
     "max_wal_senders": "10",
     "wal_keep_size": "64MB",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.mutants.electing import STARTS_AT_C
-from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
+from tests.proof.mutants.mutant import SEARCHED, SEED_MOVES, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
@@ -63,6 +63,8 @@ APPENDING = (
         "R10",
         "an acknowledgement below the term's start counts with 0",
         (Edit("Leader.advance_commit", "lsn if lsn >= start_lsn else ZERO_LSN", "lsn"),),
+        turns_red=f"{SCENARIO}[commit_needs_the_term_start]",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "feedback-is-vcl",
@@ -169,5 +171,7 @@ APPENDING = (
                 "Proposer.on_tick", "effects.append(self.leader.feeder.heartbeat(member))", "pass"
             ),
         ),
+        turns_red=f"{SCENARIO}[ack_of_a_lost_connection_does_not_count]",
+        why_named=SEED_MOVES,
     ),
 )

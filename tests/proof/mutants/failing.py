@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import REAL_FILES, SEARCHED, Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import REAL_FILES, SEARCHED, SEED_MOVES, Edit, FastEdit, Mutant
 
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
+STORE_TEST = "tests/safekeeper/test_wal_store.py::test_"
+SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
 NOT_A_MEMBER = Edit(
     "refusal_of",
@@ -63,20 +65,25 @@ FAILING = (
                 "self.durable = replace(self.durable, suspect_from=self.flush_lsn)",
             ),
         ),
+        turns_red=f"{SCENARIO}[failed_fsync_is_not_retried]",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "suspect-mark-is-ignored",
         "R15",
         "a restart truncates to the suspect mark",
         (Edit("recover", "(facts.truncating_to, facts.suspect_from)", "(facts.truncating_to,)"),),
+        turns_red=STORE_TEST
+        + "after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "tail-is-not-rewritten",
         "R15, R9",
         "a start after an unclean stop rewrites the tail and syncs it",
         (Edit("_settle_disk", "not facts.clean_stop", "facts.clean_stop"),),
-        turns_red="tests/safekeeper/test_wal_store.py::"
-        "test_after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
+        turns_red=STORE_TEST
+        + "after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
         why_named=SEARCHED,
     ),
     Mutant(

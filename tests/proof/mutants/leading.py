@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
+from tests.proof.mutants.mutant import SEARCHED, SEED_MOVES, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
@@ -24,6 +24,8 @@ LEADING = (
                 "[PauseStreaming()] if is_full else []",
             ),
         ),
+        turns_red=f"{SCENARIO}[laggard_behind_retention]",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "streams-from-the-terms-start",
@@ -48,6 +50,8 @@ LEADING = (
             Edit("Leader.on_lost", "member.lose()"),
             Edit("Proposer.on_link_up", "member.lose()"),
         ),
+        turns_red=f"{SCENARIO}[ack_of_a_lost_connection_does_not_count]",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "no-verdict-is-a-pass",

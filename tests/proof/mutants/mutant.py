@@ -40,6 +40,7 @@ ONLY_MEMORY = "it costs memory and no byte of a log, so no oracle sees it"
 BREAKS = "the code itself breaks on it: the search passes over that, the test does not"
 WHOLE_FRAMES = "the simulated network damages no frame"
 REAL_DESCRIPTORS = "the simulated disks have no descriptors and run no system call"
+SEED_MOVES = "a search meets it, by a seed that each change of the product moves"
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
 # Folders of tests that are named after no package that is searched.

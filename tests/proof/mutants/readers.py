@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SIM, Edit, Mutant
+from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SEED_MOVES, SIM, Edit, Mutant
+
+SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
 READING = (
     Mutant(
@@ -109,13 +111,15 @@ READING = (
                 "__import__('copy').copy(driver.acceptor)",
             ),
         ),
+        turns_red=f"{SCENARIO}[retention_goes_by_the_durable_commit]",
+        why_named=SEED_MOVES,
     ),
     Mutant(
         "no-segment-before-is-kept",
         "R14",
         "the segment before that record is kept, for a primary to be compared with",
         (Edit("remove_unwanted.remove_from", "earlier_lsn", "record.start_lsn"),),
-        turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        turns_red=f"{SCENARIO}[retention_waits_for_a_member]",
         searched_by=(SIM, REPLACE, ARCHIVE),
         why_named=SEARCHED,
     ),
@@ -124,7 +128,7 @@ READING = (
         "R14",
         "the start of the record at the durable commit_lsn is kept",
         (Edit("remove_unwanted.remove_from", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
-        turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        turns_red=f"{SCENARIO}[retention_waits_for_a_member]",
         searched_by=(SIM, REPLACE, ARCHIVE),
         why_named=SEARCHED,
     ),

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.support.forked import SWITCH
+
 PYTHON = ".venv/bin/python"
 REPEATS = re.compile(r"python -m tests\.\w+(?:\.\w+)* [^\n\"|'`]*?(?:--seed|--input|--from) \S+")
 FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -58,11 +60,12 @@ def simulator(flags: str) -> Stage:
 
 
 def suite(name: str, about: str, command: str, needs_minutes: float) -> Stage:
-    """Return a run of all tests in a fresh order, and with fresh seeds for their random work."""
-    return Stage(
-        name, about, command, needs_minutes=needs_minutes,
-        environment={"WALKEEPER_TEST_SEED": "{seed}", "PYTEST_OPTIONS": SUITE_OPTIONS},
-    )  # fmt: skip
+    """Return a run of all tests in a fresh order, and with fresh seeds for their random work.
+
+    Each daemon is a new Python, as a user's is. In the gate they start by forks.
+    """
+    variables = {"WALKEEPER_TEST_SEED": "{seed}", "PYTEST_OPTIONS": SUITE_OPTIONS, SWITCH: "off"}
+    return Stage(name, about, command, needs_minutes=needs_minutes, environment=variables)
 
 
 SUITE_OPTIONS = f"{SUITE} -p no:cacheprovider --randomly-seed={{seed}}"
@@ -131,7 +134,7 @@ def repetitions(stage: Stage, output: str, *, seed: int) -> list[str]:
     """Return the commands that repeat what this output of a failed stage shows, once each."""
     found = [f"{PYTHON.removesuffix('python')}{one}" for one in REPEATS.findall(output)]
     if tests := FAILED_TEST.findall(output):
-        environment = f"WALKEEPER_TEST_SEED={seed}"
+        environment = f"WALKEEPER_TEST_SEED={seed} {SWITCH}=off"
         found += [f"{environment} {PYTHON} -m pytest -n 0 '{test}'" for test in tests]
     words = stage.words(seed=seed, minutes=1.0)
     whole = [*(f"{k}='{v}'" for k, v in stage.variables(seed=seed).items()), *words]

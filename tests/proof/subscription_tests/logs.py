@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 from tests.support.cluster import Daemon, walkeeper
 from walkeeper_admin.status import gather

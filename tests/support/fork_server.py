@@ -1,0 +1,132 @@
+"""A Python that has imported a command, and forks: each process of a test then starts at once.
+
+    python -m tests.support.fork_server DOOR MODULE COMMAND
+
+A new Python takes a third of a second to import a daemon's modules. The four daemons of a cluster
+took three quarters of its processor time. This program imports the modules once. Then it forks for
+each request, and the child becomes `python -m MODULE WORDS…`. The other side is forked.py.
+
+DOOR is the number of a socket. A request is a Request as JSON, with three descriptors: stdout,
+stderr and a pipe. The program writes the child's pid into the pipe, and later its exit status. Each
+is a signed number of 8 bytes. The program ends when the socket's other end is closed.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+NUMBER = struct.Struct("!q")
+REQUEST_BYTES_MAX = 1 << 17
+PASSED = 3  # descriptors of a request
+# The modules that a command imports only when it runs.
+LATER = {
+    "safekeeper": ("walkeeper_safekeeper.daemon", "walkeeper_safekeeper.settings", "psycopg"),
+    "proposer": ("walkeeper_proposer.daemon", "walkeeper_proposer.settings", "asyncpg"),
+    "attach": ("walkeeper_admin.primary.attach", "asyncpg"),
+    "detach": ("walkeeper_admin.primary.detach", "asyncpg"),
+}
+
+
+class Request(NamedTuple):
+    """The words behind MODULE, the environment and the working directory of a child."""
+
+    words: Sequence[str]
+    environment: dict[str, str]
+    directory: str
+
+
+def load(module: str, command: str) -> None:
+    """Import what `python -m MODULE COMMAND` will import."""
+    package = module.removesuffix(".__main__")
+    importlib.import_module(f"{package}.program" if package == "walkeeper_cli" else package)
+    names = ("uvloop", f"walkeeper_cli.commands.{command}", *LATER.get(command, ()))
+    for name in names:
+        importlib.import_module(name)
+
+
+def serve(door: socket.socket) -> Request | None:
+    """Fork for each request. Return it in the child; return None at the end of all requests."""
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the children too
+    woken, waking = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waking, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waking)
+    pipes = dict[int, int]()
+    while True:
+        ready, _, _ = select.select([door.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _tell_ends(pipes)
+            continue
+        data, passed, _, _ = socket.recv_fds(door, REQUEST_BYTES_MAX, PASSED)
+        if not data:
+            return None
+        output, errors, pipe = passed
+        pid = os.fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, interrupt)
+            _take(output, errors)
+            door.detach()
+            return Request(*json.loads(data))
+        os.close(output)
+        os.close(errors)
+        pipes[pid] = pipe
+        _tell(pipe, pid)
+
+
+def _take(output: int, errors: int) -> None:
+    """Make these the child's standard streams, and close all other descriptors."""
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+
+
+def _tell_ends(pipes: dict[int, int]) -> None:
+    """Write the exit statuses of the children that have ended."""
+    while pipes:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        _tell(pipes[pid], os.waitstatus_to_exitcode(status))
+        os.close(pipes.pop(pid))
+
+
+def _tell(pipe: int, number: int) -> None:
+    try:
+        os.write(pipe, NUMBER.pack(number))
+    except BrokenPipeError:  # the test has gone
+        return
+
+
+def main() -> None:
+    module, command = sys.argv[2], sys.argv[3]
+    load(module, command)
+    gc.collect()
+    gc.freeze()
+    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is None:
+        return
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.directory)
+    sys.argv[1:] = request.words
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
