@@ -167,6 +167,22 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-removed-user-stays",
+        "server",
+        "a change of a user ends the connections of that user",
+        (Edit("_Server._end_changed", "not login.holds(users)", "False"),),
+        turns_red=PASSWORD + "a_user_that_is_removed_or_changed_loses_its_connections[removed]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-login-outlasts-its-user",
+        "password_login",
+        "a user that changes during the login does not come in",
+        (Edit("PasswordLogin.identify", "not _is_same(user, self._users.current())", "False"),),
+        turns_red=PASSWORD + "a_user_that_is_removed_during_the_login_does_not_come_in",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "a-user-has-all-places",
         "client_places",
         "a user has at most its connections",
