@@ -335,18 +335,19 @@ http_token_option = option(
 )
 
 
-def _use_https(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    from walkeeper_common.shell.http_locks import use_https
+def use_https(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Set whether --http of this process speaks TLS, before the command runs."""
+    from walkeeper_common.shell import http_locks
 
     if not ctx.resilient_parsing:
-        use_https(is_on=value)
+        http_locks.use_https(is_on=value)
 
 
 http_tls_option = option(
     "--http-tls",
     is_flag=True,
     expose_value=False,
-    callback=_use_https,
+    callback=use_https,
     help="Speak TLS on --http with the file of --tls. A client needs a certificate of a monitor or "
     "an administrator, or the token.",
 )

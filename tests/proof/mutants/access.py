@@ -240,8 +240,16 @@ ACCESS = (
         "any-certificate-reads-http",
         "http_access",
         "over TLS the certificate is a monitor's or an administrator's",
-        (Edit("HttpAccess.refusal", "identity.roles & READERS", "identity.roles"),),
+        (Edit("HttpAccess.refusal", "identity.roles & self.readers", "identity.roles"),),
         turns_red=HTTP + "over_tls_a_monitors_certificate_does_as_well[replica-False]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-monitor-reads-tables",
+        "http_endpoints",
+        "pages of tables are not for monitors",
+        (Edit("_access", "request.path in contents", "False"),),
+        turns_red=HTTP + "over_tls_a_monitor_reads_no_page_of_a_table[monitor-False]",
         why_named=NO_TLS,
     ),
     Mutant(
