@@ -20,9 +20,11 @@ from tests.tls_files import TlsFiles
 from walkeeper_cli.users.writing import add_user, remove_user, verifier_of
 from walkeeper_common.identity import Role
 from walkeeper_common.postgres.pgwire import startup_packet
+from walkeeper_common.shell.committed_wal import Unreachable
 from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import User, Users, parse_clusters
+from walkeeper_restore.safekeeper import timeline_history
 from walkeeper_safekeeper.client_places import ClientPlaces
 from walkeeper_safekeeper.server import PlainPeers
 
@@ -219,6 +221,15 @@ def test_loopback_needs_a_password_too_and_our_own_protocol_none() -> None:
         client = await RawClient.open(served.port)
         client.writer.write(startup_packet(LOGIN))
         assert (offer := await client.next()) is not None and offer.body[3] == 10
+
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
+
+
+def test_restore_does_not_wait_for_a_safekeeper_that_asks_for_a_password() -> None:
+    async def story(served: Served) -> None:
+        address = ("127.0.0.1", served.port)
+        with pytest.raises(Unreachable, match=r"asks for a password, .* add --tls FILE"):
+            await asyncio.to_thread(timeline_history, address, "main", 2, 5.0)
 
     with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
