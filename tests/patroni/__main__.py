@@ -30,14 +30,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.patroni.nodes import Node, Site
+from tests.patroni.nodes import MORE_PACKAGES, Node, Site
 from tests.support.cluster import walkeeper
 from tests.support.installations import Unavailable
 from tests.support.journal import Journal
 from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 
-MORE_PACKAGES = ("walkeeper_proposer", "asyncpg")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 PLAYS = ("failovers", "switchover", "standby-cluster", "collision")
 ALONE = "SELECT to_regclass('alone') IS NOT NULL"

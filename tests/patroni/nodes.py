@@ -35,6 +35,8 @@ from tests.support.restore_installation import Installation
 from walkeeper_lab.local.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
+# With restore, all of ours that pre_promote needs; psycopg is Patroni's.
+MORE_PACKAGES = ("walkeeper_proposer", "walkeeper_fastpath", "walkeeper_admin", "asyncpg")
 PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])
 PASSWORD = "secret1"  # the example's
 

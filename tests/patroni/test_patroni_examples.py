@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.patroni.nodes import EXAMPLES
+from tests.patroni.nodes import EXAMPLES, MORE_PACKAGES
+from tests.support.restore_installation import installed
 from walkeeper_cli.commands import restore, settle
 
 LINES = [
@@ -37,3 +40,15 @@ def test_a_hook_of_the_examples_is_a_command_of_ours(name: str, key: str, line: 
     for option in filter(re.compile("--").match, words):
         assert f"{option} " in shown, f"{name}: {key}: {option}"
     assert (words[1] == "restore") == (words[-2:] == ["%f", "%p"])
+
+
+def test_the_plays_installation_has_all_that_pre_promote_imports() -> None:
+    """Without it Patroni promotes nobody: `settle` ends before the log does."""
+    source = Path(settle.__file__).read_text()
+    modules = sorted(set(re.findall(r"from (walkeeper_[\w.]+) import", source)))
+    psycopg = ("psycopg", "typing_extensions")  # in the play it is Patroni's
+    with installed((*MORE_PACKAGES, *psycopg)) as installation:
+        python = installation.script.with_name("python")
+        command = [str(python), "-c", f"import {', '.join(modules)}"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", env={})
+    assert done.returncode == 0, done.stderr
