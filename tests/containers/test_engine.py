@@ -51,3 +51,27 @@ def test_without_root_it_is_skipped_with_the_reason(
     monkeypatch.setattr(sys, "argv", ["engine.py", "true"])
     assert engine.main() == engine.SKIPPED
     assert "needs root" in capsys.readouterr().out
+
+
+def test_without_apt_it_is_skipped_with_the_reason(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "argv", ["engine.py", "true"])
+    assert engine.main() == engine.SKIPPED
+    assert "skipped: the packages of an engine need apt-get" in capsys.readouterr().out
+
+
+def test_the_play_says_that_no_engine_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without docker and podman in PATH."""
+    from tests.containers import __main__ as play
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "argv", ["tests.containers"])
+    assert play.main() == play.SKIPPED
+    said = capsys.readouterr().out
+    assert "skipped: no container engine answers: " in said and "'docker'" in said
+    assert "see docs/containers.md" in said

@@ -230,7 +230,8 @@ class Site:
     def _configure_elsewhere(self) -> None:
         """Prepare the standby cluster's only node."""
         primary = f"host=127.0.0.1 port={self.nodes[0].port}"
-        ports = self.cluster.ports[: 1 if self._asks_for_passwords else 3]  # of one host here
+        # Here the safekeepers share one host, so a single port is a single safekeeper.
+        ports = self.cluster.ports[: 1 if self._asks_for_passwords else 3]
         values = {
             "host: 10.0.0.21,10.0.0.22,10.0.0.23": f"host: {','.join(['127.0.0.1'] * len(ports))}",
             "port: 5454": f"port: {','.join(map(str, ports))}",
