@@ -13,8 +13,9 @@
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
 #                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.proof.chaos --help)
-# make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
-# make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
+# make patroni    failovers by the real Patroni from PyPI, with docs/patroni: seven minutes
+# make barman     Barman from PyPI follows over two promotions, with docs/barman.conf, and again with
+#                 a password: two minutes
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
 # make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
 # make deb-test   these and those of an earlier commit, installed, upgraded, removed in such trees
@@ -195,9 +196,11 @@ chaos: install system-packages
 
 patroni: install
 	$(BIN)/python -m tests.patroni
+	$(BIN)/python -m tests.patroni --password --only standby-cluster
 
 barman: install
 	$(BIN)/python -m tests.barman
+	$(BIN)/python -m tests.barman --password
 
 # Where no engine answers, root gets one of Debian's packages. Exit status 77 says why there is none.
 ENGINE ?= build/engine

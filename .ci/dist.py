@@ -1,6 +1,7 @@
 """Build the source distribution and the wheel of the last commit, and try the wheel elsewhere.
 
-    python3 .ci/dist.py build     dist/*.tar.gz and dist/*.whl; what is not committed is left out
+    python3 .ci/dist.py build     dist/*.tar.gz and dist/*.whl, the wheel's parts as *.cdx.json, and
+                                  SHA256SUMS; what is not committed is left out
     python3 .ci/dist.py check     their contents; the wheel in an empty environment, with its demo
 
 Both files depend on the commit and the pinned tools alone: times are the commit's, owners and modes
@@ -27,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deb import write_sums
+from sbom import wheel_sbom
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -147,6 +149,9 @@ def build_twice() -> None:
             shutil.copy(file, DIST)
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             tell(f"dist: {file.name}, {file.stat().st_size:,} bytes, sha256 {digest}")
+        wheel = next(file for file in files if file.suffix == ".whl")
+        sbom = wheel_sbom(wheel, (ROOT / "constraints.txt").read_text(), epoch)
+        (DIST / wheel.with_suffix(".cdx.json").name).write_text(sbom)
         write_sums(DIST)
 
 

@@ -191,6 +191,21 @@ def mounts_below(home: Path, mountinfo: str) -> list[str]:
     return sorted((at for at in shown if at.startswith(f"{home}/")), reverse=True)
 
 
+def end_monitors(home: Path, processes: Path = Path("/proc")) -> list[int]:
+    """Kill each conmon of this engine; return their numbers.
+
+    That of an exec stays five minutes behind its end, runs podman, and so mounts the storage again.
+    """
+    ended = []
+    for entry in processes.glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+            if Path(words[0]).name == "conmon" and any(f"{home}/" in word for word in words):
+                ended.append(int(entry.parent.name))
+                os.kill(ended[-1], signal.SIGKILL)
+    return ended
+
+
 @contextlib.contextmanager
 def unmounting(home: Path) -> Iterator[None]:
     """Unmount in the end what Podman leaves mounted below a folder, also after SIGTERM."""
@@ -198,6 +213,7 @@ def unmounting(home: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        end_monitors(home)
         for point in mounts_below(home, Path("/proc/self/mountinfo").read_text()):
             subprocess.run(["umount", "--lazy", point], check=False)
 

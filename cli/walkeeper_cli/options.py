@@ -287,16 +287,18 @@ def use_archive_keys(file: str | None) -> None:
         use_keys(file)
 
 
-def _use_http_token(file: str | None) -> None:
+def use_token(file: str | None) -> None:
+    """Use the tokens of this file for --http of this process."""
     from walkeeper_common.shell.http_locks import use_http_token
 
     use_http_token(file)
 
 
-def _use_https(is_on: bool) -> None:
-    from walkeeper_common.shell.http_locks import use_https
+def use_https(is_on: bool) -> None:
+    """Let --http of this process speak TLS, or not."""
+    from walkeeper_common.shell import http_locks
 
-    use_https(is_on=is_on)
+    http_locks.use_https(is_on=is_on)
 
 
 tls_option = process_option(
@@ -337,7 +339,7 @@ http_option = option(
 )
 http_token_option = process_option(
     "--http-token",
-    use=_use_http_token,
+    use=use_token,
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Ask clients of --http for a token in this file, one a line. /health and /ready stay "
@@ -345,7 +347,7 @@ http_token_option = process_option(
 )
 http_tls_option = process_option(
     "--http-tls",
-    use=_use_https,
+    use=use_https,
     is_flag=True,
     help="Speak TLS on --http with the file of --tls. A client needs a certificate of a monitor or "
     "an administrator, or the token.",

@@ -2,7 +2,8 @@
 
     HttpAccess(tokens, host, …).refusal(host=…, authorization=…, identity=…)
 
-Over TLS a certificate of a monitor or an administrator lets a client in. A token does so always.
+Over TLS a certificate of a monitor or an administrator lets a client in. The routes that a daemon
+adds show contents of tables, so a monitor does not read them. A token lets a client in always.
 Without tokens and TLS all may read, and the Host header has to be an address or a name of this
 machine. A page of another site could otherwise give its own name our address (DNS rebinding), and
 read the answers in a user's browser. A client that proves who it is may call us as it likes.
@@ -23,7 +24,9 @@ from walkeeper_common.identity import NOBODY, Identity, Role
 
 TOKEN_LENGTH_MIN, TOKEN_LENGTH_MAX, TOKENS_MAX = 16, 512, 16
 READERS = frozenset((Role.MONITOR, Role.ADMIN))
-CHALLENGE = 'Bearer, Basic realm="walkeeper", charset="UTF-8"'
+CONTENT_READERS = frozenset((Role.PAGER, Role.ADMIN))  # these may read all WAL as well
+# Each is a header of its own, since Chromium finds no question behind a comma.
+CHALLENGES = ('Basic realm="walkeeper", charset="UTF-8"', "Bearer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ NO_TOKEN = HttpRefusal(
     401,
     "token",
     "a token is missing or wrong: send the one of --http-token as Authorization: Bearer, or as the "
-    "password of a browser's question; with --http-tls a monitor's certificate does as well",
+    "password of a browser's question; with --http-tls a certificate does as well, of a monitor, "
+    "and of a pager for its pages",
 )
 
 
@@ -55,12 +59,13 @@ class HttpAccess:
     tokens: Sequence[str]
     host: str
     takes_certificates: bool = False
+    readers: frozenset[Role] = READERS
 
     def refusal(
         self, *, host: str, authorization: str, identity: Identity = NOBODY
     ) -> HttpRefusal | None:
         """Return why the request is not let in, or None. The texts are those of two headers."""
-        if self.takes_certificates and identity.roles & READERS:
+        if self.takes_certificates and identity.roles & self.readers:
             return None
         if not (self.tokens or self.takes_certificates):
             return None if self._is_own(host) else WRONG_HOST

@@ -47,6 +47,11 @@ class LiveStatus(LiveConsole):
         self.console.print(text)
         self.events.add("INFO", text, int(time()))
 
+    def show_secret(self, text: str) -> None:
+        """Print one line on a terminal alone, and keep it out of the events."""
+        if self.is_terminal:
+            self.console.print(text)
+
     def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
         """Show the document of `status --json` and the primary's state."""
         sentence = f"{verdict(document)[1]}; primary: {primary.state}"

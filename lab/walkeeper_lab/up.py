@@ -23,6 +23,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach, refuse_unsettable
@@ -194,13 +195,17 @@ class _Up:
     async def _serve(self, address: Address) -> None:
         """Serve the page of the whole cluster, with the document of `status --json`."""
         from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
+        from walkeeper_common.shell.http_locks import http_tokens
 
         def not_ready() -> str | None:
             found = self._document.get("verdict")
             return None if found and not found["exit_code"] else (found or {}).get("text", "asking")
 
         def on_listening(host: str, port: int) -> None:
-            self._shown.say(f"page: http://{shown_address((host, port))}/")
+            address = shown_address((host, port))
+            self._shown.say(f"page: http://{address}/")
+            for token in http_tokens()[:1]:
+                self._shown.show_secret(page_link(address, token))
 
         shown = Endpoints(not_ready, lambda: self._document, list)
         await serve_http(address, shown, on_listening=on_listening, events=self._shown.events)
@@ -272,6 +277,11 @@ class _Up:
         if not isinstance(answer, LogState):
             raise Refused(f"safekeeper at {shown_address(address)} answered with {answer}")
         return answer
+
+
+def page_link(address: str, token: str) -> str:
+    """Return a link that a browser opens without a question for the password."""
+    return f"http://{NAME}:{quote(token, safe='')}@{address}/"
 
 
 async def _finished(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.http_locks import http_tokens, speaks_https
+from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_pager.page_names import Busy, NotAPlace, PageError, Place, check_place
 from walkeeper_wal.errors import HistoryError
 
@@ -153,18 +156,31 @@ def fetch_status(address: Address) -> dict[str, object]:
 
 
 def _get(address: Address, path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
-    url = f"http://{shown_address(address)}"
+    url = f"http{'s' * speaks_https()}://{shown_address(address)}"
     # The request goes straight to the pager: an http_proxy in the environment is for remote hosts.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers = [urllib.request.ProxyHandler({}), *_https_handlers()]
+    opener = urllib.request.build_opener(*handlers)
+    opener.addheaders = [("Authorization", f"Bearer {token}") for token in http_tokens()[:1]]
     try:
         with opener.open(url + path, timeout=timeout_s) as answer:
             return answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as error:
-        raise _named(error.read(), f"{url}: {error}") from error
+        body = error.read()
+        raise _named(body, f"{url}: {error}: {' '.join(body.decode().split())}") from error
     except http.client.HTTPException as error:
         raise PageError(f"{url} does not speak HTTP as a pager does: is one there?") from error
     except OSError as error:
         raise PageError(f"{url}: {getattr(error, 'reason', error)}: is a pager there?") from error
+
+
+def _https_handlers() -> list[urllib.request.BaseHandler]:
+    """Return the handler that believes the CA of --tls and proves its certificate, or none."""
+    credentials = own_credentials()
+    if not speaks_https():
+        return []
+    if credentials is None:
+        raise Refused("--http-tls needs a TLS file: add --tls FILE")
+    return [urllib.request.HTTPSHandler(context=credentials.web_context())]
 
 
 def _named(body: bytes, otherwise: str) -> PageError:

@@ -25,6 +25,7 @@ HISTORY_BYTES_MAX = 1 << 24
 RECEIVE_BYTES = 1 << 16
 ZEROS_BYTES = 1 << 20
 UNDEFINED_FILE = "58P01"
+AUTHENTICATION_OK = bytes(4)  # the body of the message
 
 
 def fetch(source: Safekeeper, begin_lsn: Lsn, end_lsn: Lsn, path: str, size: int) -> None:
@@ -85,6 +86,10 @@ def _rows_until_ready(connection: socket.socket) -> list[list[bytes | None]]:
     buffer, rows = MessageBuffer(HISTORY_BYTES_MAX), []
     while True:
         while (received := buffer.next_message()) is not None:
+            if received.tag == b"R" and received.body != AUTHENTICATION_OK:
+                raise RemoteProtocolError(
+                    "it asks for a password, and only a certificate does here: add --tls FILE"
+                )
             if received.tag == b"E":
                 raise _SqlError(parse_error_fields(received.body))
             if received.tag == b"D":

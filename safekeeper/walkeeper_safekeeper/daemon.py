@@ -94,7 +94,7 @@ async def _serve(
             undecided_max=connections_allowed(UNDECIDED_MAX),
             plain=PlainPeers(not settings.require_tls, anywhere=settings.allow_unauthenticated),
             credentials=own_credentials(),
-            users=None if users is None else users.current,
+            users=users,
         )
     finally:
         await catalog.close()

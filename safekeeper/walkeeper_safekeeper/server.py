@@ -29,11 +29,10 @@ from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.credentials import Credentials, ServerContext
 from walkeeper_common.shell.tls_transport import identity_of
-from walkeeper_common.users import Users
 from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.new_connection import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
-from walkeeper_safekeeper.replication.password_login import PasswordLogin
+from walkeeper_safekeeper.replication.password_login import PasswordLogin, UsersSource
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
@@ -73,12 +72,12 @@ async def serve(
     audit: Audit | None = None,
     plain: PlainPeers = PlainPeers(),
     credentials: Credentials | None = None,
-    users: Callable[[], Users] | None = None,
+    users: UsersSource | None = None,
 ) -> None:
     """Serve until cancelled; call `on_ready` with the address and the real port.
 
     `now` is Unix time in seconds. Without credentials there is no TLS. With `users`, a client of
-    PostgreSQL without a certificate needs a password.
+    PostgreSQL without a certificate needs a password, and a change of its user ends its connection.
     """
     audit = audit or Audit()
     bounds = limits, clients_max, undecided_max
@@ -128,10 +127,13 @@ class _Server:
         audit: Audit,
         plain: PlainPeers,
         credentials: Credentials | None,
-        users: Callable[[], Users] | None,
+        users: UsersSource | None,
     ) -> None:
         self._audit, self._plain, self._credentials = audit, plain, credentials
         self._users = users
+        self._logins: dict[int, tuple[PasswordLogin, asyncio.Task[None]]] = {}
+        if users is not None:
+            users.on_change(self._end_changed)
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.start_proposer = proposer_handler
@@ -179,8 +181,22 @@ class _Server:
         )
         task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
         task.add_done_callback(lambda _: self._left_client(pid))
+        if password is not None:
+            self._logins[pid] = password, task
+
+    def _end_changed(self) -> None:
+        """End the connections of users that are gone, or have another password or other roles."""
+        assert self._users is not None
+        users = self._users.current()
+        for pid, (login, task) in list(self._logins.items()):
+            if not login.holds(users):
+                text = "its user was removed or changed"
+                self._audit.refusal("user-changed", NOBODY, str(self._clients[pid]), text=text)
+                del self._logins[pid]
+                task.cancel()
 
     def _left_client(self, pid: int) -> None:
+        self._logins.pop(pid, None)
         del self._clients[pid]
         self._places.leave(pid)
 

@@ -1,11 +1,14 @@
 """Barman follows over two promotions, with WAL from the safekeepers: docs/barman.conf, as it is.
 
-    python -m tests.barman
+    python -m tests.barman [--password]
 
 Barman (from PyPI) runs `receive-wal` from the safekeepers. Twice the primary is killed under load
 and a standby promoted. Once receive-wal stays attached, once it is killed with the primary and
 begins again after the promotion. In the end every segment and each `.history` file that Barman has
 archived is the safekeepers', byte for byte. There is no gap on any of the three timelines.
+
+With --password the safekeepers have a users file. The standbys give the password in
+primary_conninfo, and Barman (psycopg2 and pg_receivewal) takes it from ~/.pgpass.
 
 Half a minute. Exit codes: 0 it is so, 1 it is not, 3 Barman could not be installed, and why.
 """
@@ -41,6 +44,16 @@ from tests.support.waiting import wait_until
 EXAMPLE = Path(__file__).parents[2] / "docs" / "barman.conf"
 BARMAN = ("barman-3.19.1", ["barman==3.19.1", "psycopg2-binary"])
 COMMAND_S = 120
+PASSWORD = "made_for_tests"
+LOG_IN = """
+import sys, psycopg2, psycopg2.extras
+kind = psycopg2.extras.PhysicalReplicationConnection
+try:
+    psycopg2.connect(*sys.argv[1:], connection_factory=kind).close()
+    print("admitted")
+except psycopg2.OperationalError as error:
+    print(error)
+"""
 
 
 def say(text: str) -> None:
@@ -67,9 +80,23 @@ class Barman:
         text = text.replace("user=barman", "user=postgres")
         text = text.replace("/usr/lib/postgresql/15/bin", str(binary_directory()))
         user = server_user() or pwd.getpwuid(os.geteuid()).pw_name
+        (home / ".pgpass").touch(0o600)
         head = f"[barman]\nbarman_home = {home}\nbarman_user = {user}\nlog_file = {home}/log\n"
         self._configuration.write_text(f"{head}barman_lock_directory = {home}\n{text}")
         own(home)
+
+    def prove(self, password: str) -> None:
+        """Give the password of the safekeepers to psycopg2 and libpq."""
+        (self.home / ".pgpass").write_text(f"*:*:*:postgres:{password}\n")
+
+    def log_in(self, port: int, password: str) -> str:
+        """Return what psycopg2 of Barman's environment says to a login at a safekeeper."""
+        python = Path(self._program).with_name("python")
+        where = f"host=127.0.0.1 port={port} user=postgres password={password} dbname=replication"
+        done = subprocess.run(
+            [python, "-c", LOG_IN, where], capture_output=True, text=True, timeout=COMMAND_S
+        )
+        return done.stdout + done.stderr
 
     def _popen(self, *words: str, output: int | None = None) -> subprocess.Popen[str]:
         user = server_user()
@@ -139,15 +166,23 @@ def gaps(archived: dict[str, bytes]) -> list[str]:
     return missing
 
 
-def play() -> bool:
+def play(password: str) -> bool:
     with contextlib.ExitStack() as stack:
         primary = stack.enter_context(PostgresServer.create(initdb_options=["--wal-segsize=1"]))
-        cluster = stack.enter_context(Cluster.create(primary))
-        second = stack.enter_context(standby_of(primary, cluster.ports[0]))
-        third = stack.enter_context(standby_of(primary, cluster.ports[1]))
+        cluster = stack.enter_context(
+            Cluster.create(primary, passwords={"postgres": password} if password else None)
+        )
+        second = stack.enter_context(standby_of(primary, cluster.ports[0], password))
+        third = stack.enter_context(standby_of(primary, cluster.ports[1], password))
         home = make_directory("walkeeper_barman_")
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         barman = Barman(home, (primary, second, third), cluster)
+        if password:
+            barman.prove(password)
+            assert barman.log_in(cluster.ports[0], password) == "admitted\n"
+            refusal = barman.log_in(cluster.ports[0], "wrong")
+            assert 'password authentication failed for user "postgres"' in refusal, refusal
+            say("psycopg2 is admitted by its password, and refused by a wrong one")
         try:
             return follow(barman, cluster, (primary, second, third))
         except AssertionError:
@@ -194,13 +229,15 @@ def lose(server: PostgresServer, proposer: Daemon, *, commits: int = 300) -> Non
 
 
 def main(arguments: Sequence[str]) -> int:
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tests.barman",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
+    )
+    parser.add_argument("--password", action="store_true", help="the safekeepers ask for one")
+    asked = parser.parse_args(arguments)
     try:
-        return 0 if play() else 1
+        return 0 if play(PASSWORD if asked.password else "") else 1
     except Unavailable as why:
         say(f"Barman could not be installed: {why}")
         return 3

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from tests.tls_files import TlsFiles
 from walkeeper_common.errors import Refused
@@ -23,7 +24,7 @@ from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.web_page import HEADERS
 
 OLD, NEW = "a" * 32, "b" * 32
-GUARDED = ("/status", "/metrics", "/", "/page.js", "/nothing")
+GUARDED = ("/status", "/metrics", "/page", "/", "/page.js", "/nothing")
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +53,16 @@ class Served:
     async def get(self, path: str, **headers: str) -> tuple[int, str]:
         async with self._session.get(self._url + path, headers=headers) as answer:
             assert HEADERS.items() <= answer.headers.items(), answer.headers
-            self.challenge = answer.headers.get("WWW-Authenticate", "")
+            found = answer.headers.getall("WWW-Authenticate", ())
+            self.challenges = [challenge.split()[0] for challenge in found]
             return answer.status, await answer.text()
 
 
 @contextlib.asynccontextmanager
 async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(text="a row")
+
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     shown = Endpoints(lambda: "main: it is broken", lambda: {"id": 1}, list)
     connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
@@ -68,6 +73,7 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
                 ("127.0.0.1", 0),
                 shown,
                 on_listening=lambda _, found: port.set_result(found),
+                routes={"/page": page},
                 note_refusal=lambda reason, _address, _text: refusals.append(reason),
             )
         )
@@ -87,7 +93,7 @@ def test_without_the_token_a_client_sees_no_name(token_file: Path) -> None:
                 for value in ("", "Bearer ", f"Bearer {NEW}", f"Digest {OLD}", "Basic %%%"):
                     status, text = await served.get(path, Authorization=value)
                     assert status == 401 and "--http-token" in text, (path, value)
-                    assert "Bearer" in served.challenge and "Basic" in served.challenge
+                    assert served.challenges == ["Basic", "Bearer"], "each a header of its own"
             assert await served.get("/health") == (200, "ok\n")
             assert await served.get("/ready") == (503, "not ready\n")
             assert set(served.refusals) == {"token"}
@@ -210,6 +216,22 @@ def client_context(ca: str, file: str | None = None) -> ssl.SSLContext:
     if file is not None:
         context.load_cert_chain(file)
     return context
+
+
+@pytest.mark.parametrize(
+    ("role", "is_let_in"),
+    [(Role.PAGER, True), (Role.ADMIN, True), (Role.MONITOR, False), (None, False)],
+)
+def test_over_tls_a_monitor_reads_no_page_of_a_table(
+    files: TlsFiles, own_file: str, role: Role | None, is_let_in: bool
+) -> None:
+    context = client_context(own_file, files.path(role, "m") if role is not None else None)
+
+    async def body() -> None:
+        async with serving(context) as served:
+            assert (await served.get("/page"))[0] == (200 if is_let_in else 401)
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize(

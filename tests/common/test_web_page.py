@@ -19,8 +19,10 @@ from tests.cli.test_status import document, line
 from tests.support.browser import Page, browsing
 from walkeeper_admin.status import with_verdict
 from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
+from walkeeper_common.shell.http_locks import use_http_token
 from walkeeper_common.shell.recent_events import EVENTS_MAX, RecentEvents
 from walkeeper_common.shell.web_page import FILES, POLICY
+from walkeeper_lab.up import page_link
 
 HOSTILE = "<img src=x onerror=document.title=1>"
 PAGE = files("walkeeper_common.shell.page")
@@ -96,6 +98,26 @@ async def wait_shown(page: Page, text: str) -> None:
     async with asyncio.timeout(120):
         while text not in str(await page.value(body)):  # noqa: ASYNC110  (another process)
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.soak
+def test_a_browser_opens_the_link_with_the_token_without_a_question(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("0123456789abcdef")
+
+    async def body() -> None:
+        async with served(of_a_cluster()) as url:
+            link = page_link(url.removeprefix("http://"), "0123456789abcdef")
+            async with browsing(link) as page:
+                await wait_shown(page, "safekeeper 3")
+                assert not page.messages
+
+    use_http_token(str(token))
+    try:
+        asyncio.run(body())
+    finally:
+        use_http_token(None)
 
 
 @pytest.mark.soak

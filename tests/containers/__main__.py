@@ -26,7 +26,13 @@ import psycopg
 import yaml
 
 from tests.support.waiting import wait_until
-from tests.with_postgres.compose_services import DOCKER, PASSWORD, compose_document, passwords
+from tests.with_postgres.compose_services import (
+    ASK_METRICS,
+    DOCKER,
+    PASSWORD,
+    compose_document,
+    passwords,
+)
 
 PROJECT = "walkeeper-play"
 # An engine without CAP_SYS_RESOURCE refuses limits above those of its own process.
@@ -34,7 +40,7 @@ LIMITS = {"nofile": {"soft": 1024, "hard": 4096}, "nproc": {"soft": 1024, "hard"
 STEP_S, UP_S = 90.0, 300.0
 COMMITS_A_STEP = 20
 SKIPPED = 77
-SAFEKEEPERS = "safekeeper1:5454,safekeeper2:5454,safekeeper3:5454"
+SAFEKEEPERS = ("safekeeper1", "safekeeper2", "safekeeper3")
 
 
 def tell(text: str) -> None:
@@ -150,11 +156,12 @@ class Play:
         up = ("up", "--build" if build else "--no-build", "--wait")
         self.step("every service is healthy", lambda: composed(*up, timeout_s=UP_S))
         assert composed.sql("primary", "SHOW synchronous_standby_names") == "FIRST 1 (walkeeper)"
-        for service in ("proposer", "safekeeper1", "safekeeper2", "safekeeper3"):
+        for service in ("proposer", *SAFEKEEPERS):
             narrowed = composed.inspect(
                 service, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.Memory}}"
             )
             assert narrowed == f"true {memory_mb(service) << 20}", narrowed
+        self.step("metrics of every daemon, by the token alone", self._scraped)
         composed.sql("primary", "CREATE TABLE play (i int PRIMARY KEY)")
         with Client(composed) as client:
             self.step("commits", client.wait_for_more)
@@ -166,6 +173,14 @@ class Play:
             self.step("all containers removed and made again", lambda: self._again(up))
             self.step("the standby promoted, the primary lost", lambda: self._promoted(client))
         tell(f"{len(client.acknowledged)} acknowledged rows, all found")
+
+    def _scraped(self) -> None:
+        token = self._composed("exec", "-T", "proposer", "cat", "/srv/tls/http-token").strip()
+        for service in (*SAFEKEEPERS, "proposer"):
+            asking = "proposer" if service != "proposer" else SAFEKEEPERS[0]
+            for given, expected in ((token, "200"), ("wrong", "401")):
+                words = ("python", "-c", ASK_METRICS, service, given)
+                assert self._composed("exec", "-T", asking, *words).strip() == expected, service
 
     def _killed(self, service: str, client: Client) -> None:
         composed = self._composed
@@ -191,7 +206,12 @@ class Play:
         composed = self._composed
         self._expect(client, "primary")
         composed.kill("primary")
-        settle = ("settle", "--seal", "--safekeepers", SAFEKEEPERS)
+        settle = (
+            "settle",
+            "--seal",
+            "--safekeepers",
+            ",".join(f"{name}:5454" for name in SAFEKEEPERS),
+        )
         composed("stop", "proposer")
         composed("run", "--rm", "--no-deps", "status", *settle)
         wait_until(lambda: self._found("standby") >= set(client.acknowledged), STEP_S)

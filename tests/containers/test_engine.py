@@ -44,6 +44,24 @@ def test_mounts_below_a_folder_go_from_the_inner_to_the_outer(engine: Any) -> No
     assert found == ["/b/e/storage/a b/merged", "/b/e/storage"]
 
 
+def test_the_monitors_of_this_engine_end_and_no_others(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That of an exec would run podman five minutes later, which mounts the storage again."""
+    lines = {
+        11: ("/usr/bin/conmon", "--exit-command-arg", "/b/e/storage", "--exec-attach"),
+        12: ("/usr/bin/conmon", "--exit-command-arg", "/b/engine/storage"),
+        13: ("tail", "/b/e/storage/log"),
+        14: (),
+    }
+    for number, words in lines.items():
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "cmdline").write_text("\0".join(words))
+    killed = list[int]()
+    monkeypatch.setattr(engine.os, "kill", lambda number, _: killed.append(number))
+    assert engine.end_monitors(Path("/b/e"), tmp_path) == [11] == killed
+
+
 def test_without_root_it_is_skipped_with_the_reason(
     engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,3 +69,27 @@ def test_without_root_it_is_skipped_with_the_reason(
     monkeypatch.setattr(sys, "argv", ["engine.py", "true"])
     assert engine.main() == engine.SKIPPED
     assert "needs root" in capsys.readouterr().out
+
+
+def test_without_apt_it_is_skipped_with_the_reason(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "argv", ["engine.py", "true"])
+    assert engine.main() == engine.SKIPPED
+    assert "skipped: the packages of an engine need apt-get" in capsys.readouterr().out
+
+
+def test_the_play_says_that_no_engine_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without docker and podman in PATH."""
+    from tests.containers import __main__ as play
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "argv", ["tests.containers"])
+    assert play.main() == play.SKIPPED
+    said = capsys.readouterr().out
+    assert "skipped: no container engine answers: " in said and "'docker'" in said
+    assert "see docs/containers.md" in said

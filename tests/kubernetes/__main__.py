@@ -1,11 +1,11 @@
-"""Compare docs/kubernetes with the schemas of the API and of two operators: `make kubernetes`.
+"""Compare docs/kubernetes with the schemas of the API and of three operators: `make kubernetes`.
 
     python -m tests.kubernetes FOLDER       FOLDER has the node_modules of package.json
 
 Kinds of Kubernetes itself: kubernetes-validate, strictly, for the oldest version that has all
-fields, and for the newest that it knows. Kinds of cert-manager and CloudNativePG: the schemas of
-their own definitions, as the packages of kubernetes-models carry them. Each schema also has to
-refuse a damaged copy. Exit status: 0, or 1 if a manifest does not fit.
+fields, and for the newest that it knows. Kinds of cert-manager, CloudNativePG and the Prometheus
+operator: the schemas of their own definitions, as the packages of kubernetes-models carry them.
+Each schema also has to refuse a damaged copy. Exit status: 0, or 1 if a manifest does not fit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from tests.kubernetes.manifests import documents
 
 # StatefulSet.spec.ordinals is stable from 1.31 on.
 VERSIONS = ("1.31.0", "1.37.0")
-OPERATORS = ("cert-manager.io/v1", "postgresql.cnpg.io/v1")
+OPERATORS = ("cert-manager.io/v1", "postgresql.cnpg.io/v1", "monitoring.coreos.com/v1")
 VALIDATE = Path(__file__).with_name("validate.mjs")
 TOOL_S = 300.0
+FIELDS = {"StatefulSet": "replicas", "Cluster": "instances", "PodMonitor": "selector"}
 
 
 def say(text: str) -> None:
@@ -64,7 +65,7 @@ def fits_operators(found: list[dict[str, Any]], folder: Path) -> bool:
 def damaged(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """Return a copy in which one field of a kind has a value of another type."""
     (wrong,) = [copy.deepcopy(d) for d in found if d["kind"] == kind]
-    wrong["spec"]["replicas" if kind == "StatefulSet" else "instances"] = ["three"]
+    wrong["spec"][FIELDS[kind]] = ["three"]
     return [wrong]
 
 
@@ -79,9 +80,10 @@ def main(arguments: Sequence[str]) -> int:
         say(f"Kubernetes {version}: {len(own)} objects")
         is_good &= fits_kubernetes(own, version)
         is_good &= not fits_kubernetes(damaged(own, "StatefulSet"), version)
-    say(f"cert-manager and CloudNativePG: {len(others)} objects")
+    say(f"cert-manager, CloudNativePG and the Prometheus operator: {len(others)} objects")
     is_good &= fits_operators(others, folder)
-    is_good &= not fits_operators(damaged(others, "Cluster"), folder)
+    for kind in ("Cluster", "PodMonitor"):
+        is_good &= not fits_operators(damaged(others, kind), folder)
     say("all fit, and damaged ones do not" if is_good else "something does not fit")
     return 0 if is_good else 1
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import stat
@@ -21,13 +20,14 @@ from tests.support.folders import ROOT
 from walkeeper_cli.program import cli
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.identity import Role
-from walkeeper_common.shell import own_credentials
+from walkeeper_common.shell import http_locks, own_credentials
+from walkeeper_common.shell.http_endpoints import OPEN_PATHS
+from walkeeper_common.shell.http_locks import http_tokens, use_http_token
 
 SAFEKEEPER = {
     "app.kubernetes.io/name": "walkeeper",
     "app.kubernetes.io/component": "safekeeper",
 }
-LOOPBACK = ("127.0.0.1", 7676)
 WORKLOADS = list(workloads())
 
 
@@ -51,7 +51,9 @@ def parsed(workload: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[st
     """Return the options that the command of a container takes from its words and variables."""
     for name, value in environment(workload).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(own_credentials, "use_credentials", lambda path: None)  # no file is here
+    # No file is here.
+    monkeypatch.setattr(own_credentials, "use_credentials", lambda path: None)
+    monkeypatch.setattr(http_locks, "use_http_token", lambda path: None)
     name, *words = container(workload)["args"]
     command = cli.get_command(click.Context(cli), name)
     assert command is not None, name
@@ -66,7 +68,7 @@ def test_a_container_runs_a_command_with_options_that_it_has(
     ports = {port["name"]: port["containerPort"] for port in container(workload).get("ports", ())}
     for option, port in (("listen", "walkeeper"), ("http", "http")):
         if address := options.get(option):
-            assert address == (("0.0.0.0", ports[port]) if port in ports else LOOPBACK)
+            assert address == ("0.0.0.0", ports[port])
     assert container(workload)["image"] == "walkeeper"
 
 
@@ -96,14 +98,31 @@ def test_a_daemon_that_cannot_do_its_work_is_not_restarted_for_that() -> None:
 
 
 def asked(probe: dict[str, Any]) -> str:
-    """Return the path that a probe asks for, from outside or on loopback."""
-    if found := probe.get("httpGet"):
-        assert found["port"] == "http"
-        return str(found["path"])
-    program, _, code = probe["exec"]["command"]
-    (path,) = re.findall(r'urlopen\("http://127\.0\.0\.1:7676(/\w+)", timeout=\d\)$', code)
-    assert program == "python" and ast.parse(code)
-    return str(path)
+    """Return the path that a probe asks for; it has no token."""
+    found = probe["httpGet"]
+    assert found["port"] == "http" and found["path"] in OPEN_PATHS
+    return str(found["path"])
+
+
+def test_metrics_need_the_token_of_the_secret_and_prometheus_has_it() -> None:
+    (endpoint,) = of_kind("PodMonitor")["walkeeper"]["spec"]["podMetricsEndpoints"]
+    secret = endpoint["authorization"]["credentials"]
+    assert endpoint["path"] not in OPEN_PATHS
+    for workload in (of_kind("StatefulSet")["safekeeper"], of_kind("Deployment")["proposer"]):
+        words = container(workload)["args"]
+        assert words[words.index("--http-token") + 1] == "/run/walkeeper/http-token"
+        assert "--allow-unauthenticated" not in words
+        pod = workload["spec"]["template"]["spec"]
+        (maker,) = pod["initContainers"]
+        of = {volume["name"]: volume for volume in pod["volumes"]}
+        assert of["http-token"]["secret"]["secretName"] == secret["name"]
+        assert "http-token" in [mount["name"] for mount in maker["volumeMounts"]]
+        assert f"/etc/walkeeper/http/{secret['key']}\n" in maker["command"][2]
+        ports = [port["name"] for port in container(workload)["ports"]]
+        assert endpoint["port"] in ports
+        name = labels(workload)["app.kubernetes.io/component"]
+        rules = of_kind("NetworkPolicy")[name]["spec"]["ingress"]
+        assert [rule for rule in rules if rule["ports"] == [{"port": 7676}]], name
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
@@ -121,11 +140,12 @@ def test_a_container_has_the_tls_file_of_its_own_secret(workload: dict[str, Any]
     secrets = [of[m["name"]]["secret"]["secretName"] for m in maker["volumeMounts"][1:]]
     assert "tls" in mounted and not {m["name"] for m in maker["volumeMounts"][1:]} & set(mounted)
     made = {each["spec"]["secretName"] for each in of_kind("Certificate").values()}
+    made.add("walkeeper-http")  # docs/kubernetes.md makes it
     assert secrets and set(secrets) <= made
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: str(w["metadata"]["name"]))
-def test_the_script_of_a_pod_makes_a_tls_file_and_follows_a_renewal(
+def test_the_script_of_a_pod_makes_files_for_the_daemon_alone(
     workload: dict[str, Any], tmp_path: Path
 ) -> None:
     """The loop's pause is taken out, so that it ends after the first turn."""
@@ -136,13 +156,22 @@ def test_the_script_of_a_pod_makes_a_tls_file_and_follows_a_renewal(
         for name in ("tls.key", "tls.crt", "ca.crt"):
             (tmp_path / "secret" / number / name).write_text(f"{name}\n")
     (tmp_path / "run").mkdir()
+    (tmp_path / "http").mkdir()
+    (tmp_path / "http" / "token").write_text("0123456789abcdef")
     script = script.replace("/etc/walkeeper/tls", f"{tmp_path}/secret")
+    script = script.replace("/etc/walkeeper/http", f"{tmp_path}/http")
     script = script.replace("/run/walkeeper", f"{tmp_path}/run").replace("sleep 60", "false")
     words = [shell, flags, script]
     subprocess.run(words, check=True, env={"PATH": os.environ["PATH"], "WALKEEPER_ID": "1"})
-    file = tmp_path / "run" / "tls.pem"
-    assert file.read_text() == "tls.key\ntls.crt\nca.crt\n"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    made = {file.name: file for file in (tmp_path / "run").iterdir() if file.name != "new"}
+    assert made["tls.pem"].read_text() == "tls.key\ntls.crt\nca.crt\n"
+    if "http-token" in made:
+        token = made.pop("http-token")
+        use_http_token(str(token))  # it refuses a file that others may read
+        assert http_tokens() == ("0123456789abcdef",)
+        use_http_token(None)
+    assert set(made) == {"tls.pem"}
+    assert stat.S_IMODE(made["tls.pem"].stat().st_mode) == 0o600
 
 
 def test_the_safekeepers_keep_a_quorum_and_their_disks() -> None:

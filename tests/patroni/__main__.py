@@ -3,6 +3,7 @@
     python -m tests.patroni                     with the real Patroni from PyPI
     python -m tests.patroni --only failovers    two of them
     python -m tests.patroni --only switchover   or standby-cluster, or collision
+    python -m tests.patroni --password          the safekeepers ask the standby cluster for one
 
 The configuration is that of docs/patroni.
 
@@ -37,6 +38,7 @@ from tests.support.journal import Journal
 from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 
+TLS_PACKAGES = ("cryptography", "cffi", "_cffi_backend")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 PLAYS = ("failovers", "switchover", "standby-cluster", "collision")
 ALONE = "SELECT to_regclass('alone') IS NOT NULL"
@@ -221,9 +223,12 @@ class Play:
         return None
 
 
-def play(what: str, *, commits: int) -> bool:
+def play(what: str, *, commits: int, asks_for_passwords: bool) -> bool:
     """Return True if no row was lost."""
-    with installed(MORE_PACKAGES) as installation, Site.create(installation) as site:
+    with (
+        installed((*MORE_PACKAGES, *TLS_PACKAGES * asks_for_passwords)) as installation,
+        Site.create(installation, asks_for_passwords=asks_for_passwords) as site,
+    ):
         steps = Play(site, commits)
         first, second = site.nodes
         try:
@@ -255,10 +260,17 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--commits", type=int, default=1000, help="before each loss")
     parser.add_argument("--only", choices=PLAYS, help="one of them")
+    parser.add_argument(
+        "--password",
+        action="store_true",
+        help="the safekeepers have a users file, and Patroni's standby cluster gives its password",
+    )
     asked = parser.parse_args(arguments)
     plays = PLAYS if asked.only is None else (asked.only,)
     try:
-        good = [play(what, commits=asked.commits) for what in plays]
+        good = [
+            play(what, commits=asked.commits, asks_for_passwords=asked.password) for what in plays
+        ]
         return 0 if all(good) else 1
     except Unavailable as why:
         say(f"Patroni could not be installed: {why}")

@@ -32,13 +32,15 @@ from tests.support.postgres_server import (
 )
 from tests.support.python_tools import tool_programs
 from tests.support.restore_installation import Installation
+from tests.tls_files import TlsFiles
+from walkeeper_common.identity import Role
 from walkeeper_lab.local.tcp_ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
 # With restore, all of ours that pre_promote needs; psycopg is Patroni's.
 MORE_PACKAGES = ("walkeeper_proposer", "walkeeper_fastpath", "walkeeper_admin", "asyncpg")
 PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])
-PASSWORD = "secret1"  # the example's
+PASSWORD, REPLICATION_PASSWORD = "secret1", "secret2"  # the example's
 
 
 def filled_in(example_file: str, values: Mapping[str, str]) -> str:
@@ -155,15 +157,28 @@ class Node(PostgresServer):
 class Site:
     """Two nodes, the third voter of Patroni's raft, and a standby cluster elsewhere."""
 
-    def __init__(self, directory: Path, installation: Installation) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, installation: Installation, *, asks_for_passwords: bool = False
+    ) -> None:
+        self.directory, self._asks_for_passwords = directory, asks_for_passwords
         self.programs = tool_programs(*PATRONI)
-        self.script = self._script(installation)
+        # A users file is for PostgreSQL's clients. restore gets history files as such a client, but
+        # proves itself by a certificate.
+        files = TlsFiles(directory) if asks_for_passwords else None
+        own_file = "" if files is None else files.path(Role.RESTORE, "patroni")
+        self.script = self._script(installation, own_file)
         self.raft = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         self.nodes = [
             Node(name, directory / name, free_port(), free_port()) for name in ("node1", "node2")
         ]
-        self.cluster = Cluster(self.nodes[0])
+        if files is None:
+            self.cluster = Cluster(self.nodes[0])
+        else:
+            self.cluster = Cluster(
+                self.nodes[0],
+                passwords={"replicator": REPLICATION_PASSWORD},
+                tls=lambda number: files.path(Role.SAFEKEEPER, str(number)),
+            )
         for number, node in enumerate(self.nodes, 1):
             self._configure(node, number)
         self.elsewhere = Node("elsewhere1", directory / "elsewhere1", free_port(), free_port())
@@ -172,10 +187,12 @@ class Site:
 
     @classmethod
     @contextlib.contextmanager
-    def create(cls, installation: Installation) -> Iterator[Site]:
+    def create(
+        cls, installation: Installation, *, asks_for_passwords: bool = False
+    ) -> Iterator[Site]:
         directory = make_directory("walkeeper_patroni_")
         try:
-            site = cls(directory, installation)
+            site = cls(directory, installation, asks_for_passwords=asks_for_passwords)
             own(directory)
             try:
                 site.controller.start()
@@ -188,7 +205,7 @@ class Site:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _script(self, installation: Installation) -> Path:
+    def _script(self, installation: Installation, tls: str) -> Path:
         """Write our command, with the psycopg of Patroni's environment, which has libraries beside
         it.
         it.
@@ -196,7 +213,8 @@ class Site:
         `restore` needs no psycopg, and it ignores PYTHONPATH."""
         script = self.directory / "walkeeper"
         command = f"PYTHONPATH={installation.packages} exec {self.programs}/python"
-        restore = f'[ "$1" = restore ] && exec {installation.script} "$@"'
+        variable = f"WALKEEPER_TLS={tls}" * bool(tls)
+        restore = f'[ "$1" = restore ] && {variable} exec {installation.script} "$@"'
         script.write_text(f'#!/bin/sh\n{restore}\n{command} {installation.script} "$@"\n')
         script.chmod(0o755)
         return script
@@ -212,9 +230,11 @@ class Site:
     def _configure_elsewhere(self) -> None:
         """Prepare the standby cluster's only node."""
         primary = f"host=127.0.0.1 port={self.nodes[0].port}"
+        # Here the safekeepers share one host, so a single port is a single safekeeper.
+        ports = self.cluster.ports[: 1 if self._asks_for_passwords else 3]
         values = {
-            "host: 10.0.0.21,10.0.0.22,10.0.0.23": f"host: {','.join(['127.0.0.1'] * 3)}",
-            "port: 5454,5454,5454": f"port: {','.join(map(str, self.cluster.ports))}",
+            "host: 10.0.0.21,10.0.0.22,10.0.0.23": f"host: {','.join(['127.0.0.1'] * len(ports))}",
+            "port: 5454": f"port: {','.join(map(str, ports))}",
             "host=10.0.0.11 port=5432": primary,
             "10.0.1.11:5010": f"127.0.0.1:{free_port()}",
         }

@@ -38,12 +38,12 @@ from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.safekeeper_connection import connect
 from walkeeper_common.shell.tls_transport import identity_of
-from walkeeper_common.users import Users
 from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_safekeeper import daemon, new_connection
+from walkeeper_safekeeper.replication.password_login import UsersSource
 from walkeeper_safekeeper.server import PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
@@ -91,7 +91,7 @@ def with_port(
     *,
     plain: PlainPeers = NONE_ADMITTED,
     catalog: Callable[[], FakeCatalog] = catalog_of,
-    users: Callable[[], Users] | None = None,
+    users: UsersSource | None = None,
     clients_max: int = 50,
 ) -> None:
     async def run() -> None:

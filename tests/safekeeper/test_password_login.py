@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
 import psycopg
 import pytest
 
+from tests.common.test_scram import Client as ScramProof
 from tests.safekeeper.test_opening import NONE_ADMITTED, Served, with_port
 from tests.support.raw_client import RawClient, errors, tags
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from walkeeper_cli.users.writing import add_user, remove_user, verifier_of
+from walkeeper_common.errors import Unreachable
 from walkeeper_common.identity import Role
 from walkeeper_common.postgres.pgwire import startup_packet
 from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import User, Users, parse_clusters
+from walkeeper_restore.safekeeper_files import timeline_history
 from walkeeper_safekeeper.client_places import ClientPlaces
 from walkeeper_safekeeper.server import PlainPeers
 
@@ -56,6 +60,19 @@ def no_credentials() -> Iterator[None]:
     use_credentials(None)
 
 
+class FixedUsers:
+    """Users that no file has."""
+
+    def __init__(self, users: Users) -> None:
+        self.users = users
+
+    def current(self) -> Users:
+        return self.users
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Keep no function, since nothing changes here."""
+
+
 def dsn(port: int, name: str, password: str | None = None, **more: str) -> str:
     given = {
         "host": "127.0.0.1",
@@ -89,7 +106,7 @@ def test_libpq_comes_in_over_tls_with_and_without_channel_binding(
         assert await asyncio.to_thread(ask, dsn(served.port, "standby1", **more))
         assert "how=scram-sha-256" in served.lines[-1] and "identity=standby1" in served.lines[-1]
 
-    with_port(story, own, users=lambda: USERS)
+    with_port(story, own, users=FixedUsers(USERS))
 
 
 def test_asyncpg_and_psql_come_in(files: TlsFiles) -> None:
@@ -112,7 +129,7 @@ def test_asyncpg_and_psql_come_in(files: TlsFiles) -> None:
         )
         assert asked.stdout == "1MB\n", asked
 
-    with_port(story, own, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, own, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 def test_a_wrong_password_has_the_code_and_the_text_of_postgresql() -> None:
@@ -124,7 +141,7 @@ def test_a_wrong_password_has_the_code_and_the_text_of_postgresql() -> None:
             assert text in str(refused.value)
         assert served.audit.refusals == {"28P01": 2}
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 @pytest.mark.parametrize("name", ["standby1", "nobody"])
@@ -146,7 +163,7 @@ def test_a_name_that_is_not_there_takes_the_same_steps(name: str) -> None:
         assert error["M"] == f'password authentication failed for user "{name}"'
         assert await client.closed()
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 def test_a_client_that_wants_an_empty_question_gets_it() -> None:
@@ -159,7 +176,7 @@ def test_a_client_that_wants_an_empty_question_gets_it() -> None:
         client.send(b"p", b"n,,n=,r=abcdefgh")
         assert (answer := await client.next()) is not None and b",i=4096" in answer.body
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,7 @@ def test_before_the_login_a_client_sends_short_passwords_alone(tag: bytes, body:
         assert error["C"] == "08P01"
         assert await client.closed()
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 def test_a_password_in_plain_is_refused_where_plain_peers_are(files: TlsFiles) -> None:
@@ -185,7 +202,7 @@ def test_a_password_in_plain_is_refused_where_plain_peers_are(files: TlsFiles) -
         with pytest.raises(psycopg.OperationalError, match="passwords over TLS only"):
             await asyncio.to_thread(ask, dsn(served.port, "standby1", sslmode="disable"))
 
-    with_port(story, own, users=lambda: USERS, plain=NONE_ADMITTED)
+    with_port(story, own, users=FixedUsers(USERS), plain=NONE_ADMITTED)
 
 
 def test_a_certificate_needs_no_password(files: TlsFiles) -> None:
@@ -196,7 +213,7 @@ def test_a_certificate_needs_no_password(files: TlsFiles) -> None:
         assert await asyncio.to_thread(ask, dsn(served.port, "standby1", "wrong", **more))
         assert "identity=standby9" in served.lines[-1] and "how=certificate" in served.lines[-1]
 
-    with_port(story, own, users=lambda: USERS, plain=NONE_ADMITTED)
+    with_port(story, own, users=FixedUsers(USERS), plain=NONE_ADMITTED)
 
 
 def test_loopback_needs_a_password_too_and_our_own_protocol_none() -> None:
@@ -205,7 +222,16 @@ def test_loopback_needs_a_password_too_and_our_own_protocol_none() -> None:
         client.writer.write(startup_packet(LOGIN))
         assert (offer := await client.next()) is not None and offer.body[3] == 10
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
+
+
+def test_restore_does_not_wait_for_a_safekeeper_that_asks_for_a_password() -> None:
+    async def story(served: Served) -> None:
+        address = ("127.0.0.1", served.port)
+        with pytest.raises(Unreachable, match=r"asks for a password, .* add --tls FILE"):
+            await asyncio.to_thread(timeline_history, address, "main", 2, 5.0)
+
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 def test_the_roles_and_clusters_of_a_user_decide() -> None:
@@ -220,17 +246,15 @@ def test_the_roles_and_clusters_of_a_user_decide() -> None:
         created = b"CREATE_REPLICATION_SLOT standby1_a PHYSICAL"
         assert await asyncio.to_thread(ask, dsn(served.port, "standby1"), created)
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
-def test_a_change_of_the_file_holds_for_new_logins_and_ends_none(tmp_path: Path) -> None:
+def test_a_change_of_the_file_holds_for_new_logins(tmp_path: Path) -> None:
     path = str(tmp_path / "users")
     add_user(path, user("standby1", Role.REPLICA), replaces=False)
-    file = users_file(path)
 
     async def story(served: Served) -> None:
         connect = psycopg.AsyncConnection.connect
-        before = await connect(dsn(served.port, "standby1"), autocommit=True)
         add_user(path, user("standby2", Role.REPLICA), replaces=False)
         async with await connect(dsn(served.port, "standby2")):
             pass
@@ -240,11 +264,70 @@ def test_a_change_of_the_file_holds_for_new_logins_and_ends_none(tmp_path: Path)
         (tmp_path / "users").write_text("garbage\n")
         async with await connect(dsn(served.port, "standby2")):
             pass
-        cursor = await before.execute(b"IDENTIFY_SYSTEM")
-        assert await cursor.fetchone()
-        await before.close()
 
-    with_port(story, None, users=file.current, plain=PlainPeers())
+    with_port(story, None, users=users_file(path), plain=PlainPeers())
+
+
+CHANGES: dict[str, tuple[User | None, bool]] = {
+    "removed": (None, True),
+    "another password": (user("standby1", Role.REPLICA), True),
+    "another role": (replace(USERS.by_name["standby1"], roles=frozenset((Role.PAGER,))), True),
+    "other clusters": (replace(USERS.by_name["standby1"], clusters=frozenset(("a",))), True),
+    "another bound": (replace(USERS.by_name["standby1"], connections_max=1), False),
+    "none": (USERS.by_name["standby1"], False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_user_that_is_removed_or_changed_loses_its_connections(
+    tmp_path: Path, change: str
+) -> None:
+    changed, is_ended = CHANGES[change]
+    path = str(tmp_path / "users")
+    for name in ("standby1", "alice"):
+        add_user(path, USERS.by_name[name], replaces=False)
+    file = users_file(path)
+
+    async def story(served: Served) -> None:
+        connect = psycopg.AsyncConnection.connect
+        one = await connect(dsn(served.port, "standby1"), autocommit=True)
+        other = await connect(dsn(served.port, "alice"), autocommit=True)
+        if changed is None:
+            remove_user(path, "standby1")
+        else:
+            add_user(path, changed, replaces=True)
+        file.reload()  # as SIGHUP does, and each minute
+        if is_ended:
+            with pytest.raises(psycopg.OperationalError, match="administrator command"):
+                await one.execute(b"IDENTIFY_SYSTEM")
+        else:
+            await one.execute(b"IDENTIFY_SYSTEM")
+        await other.execute(b"IDENTIFY_SYSTEM")
+        assert served.audit.refusals == ({"user-changed": 1} if is_ended else {})
+        await one.close()
+        await other.close()
+
+    with_port(story, None, users=file, plain=PlainPeers())
+
+
+def test_a_user_that_is_removed_during_the_login_does_not_come_in() -> None:
+    users = FixedUsers(USERS)
+
+    async def story(served: Served) -> None:
+        client, proof = await RawClient.open(served.port), ScramProof("password of standby1")
+        client.writer.write(startup_packet(LOGIN))
+        await client.next()
+        first = proof.first()
+        client.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4) + first)
+        answer = await client.next()
+        assert answer is not None
+        users.users = Users()
+        client.send(b"p", proof.final(answer.body[4:]))
+        (error,) = errors(await client.until(b"E"))
+        assert error["C"] == "57P01"
+        assert await client.closed()
+
+    with_port(story, None, users=users, plain=PlainPeers())
 
 
 # Places
@@ -262,7 +345,7 @@ def test_a_user_has_at_most_its_connections() -> None:
         for each in kept:
             await each.close()
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers())
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers())
 
 
 def test_a_crowd_without_a_password_shuts_no_user_out() -> None:
@@ -275,7 +358,7 @@ def test_a_crowd_without_a_password_shuts_no_user_out() -> None:
         async with asyncio.timeout(LIMIT_S), await connect(dsn(served.port, "standby1")):
             assert await crowd[0].closed()
 
-    with_port(story, None, users=lambda: USERS, plain=PlainPeers(), clients_max=10)
+    with_port(story, None, users=FixedUsers(USERS), plain=PlainPeers(), clients_max=10)
 
 
 def test_the_last_places_are_the_operators() -> None:

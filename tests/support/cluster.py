@@ -18,11 +18,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support import forked
+from tests.support.passwords import users_file_of
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_admin.create import CreateSettings, create
@@ -151,11 +152,26 @@ class Daemon:
 
 
 class Cluster:
-    """A primary's safekeepers and proposers. Use `create`, or start the parts one by one."""
+    """A primary's safekeepers and proposers. Use `create`, or start the parts one by one.
 
-    def __init__(self, primary: PostgresServer, *, name: str = "main") -> None:
+    With `passwords`, the safekeepers ask PostgreSQL's clients of these names for a password. `tls`
+    returns the TLS file of a safekeeper.
+    """
+
+    def __init__(
+        self,
+        primary: PostgresServer,
+        *,
+        name: str = "main",
+        passwords: Mapping[str, str] | None = None,
+        tls: Callable[[int], str] | None = None,
+    ) -> None:
         self.primary, self.name = primary, name
         self.directory = Path(tempfile.mkdtemp(prefix="walkeeper_cluster_"))
+        self._users: tuple[str, ...] = ()
+        self._tls = tls
+        if passwords:
+            self._users = ("--users", users_file_of(self.directory / "users", **passwords))
         self.ports = [free_port() for _ in range(3)]
         self.safekeepers = [
             self.new_safekeeper(number, port) for number, port in enumerate(self.ports, 1)
@@ -165,9 +181,15 @@ class Cluster:
 
     @classmethod
     @contextlib.contextmanager
-    def create(cls, primary: PostgresServer, *, attach: bool = True) -> Iterator[Self]:
+    def create(
+        cls,
+        primary: PostgresServer,
+        *,
+        attach: bool = True,
+        passwords: Mapping[str, str] | None = None,
+    ) -> Iterator[Self]:
         """Make the whole cluster, and yield it once commits wait for the quorum."""
-        cluster = cls(primary)
+        cluster = cls(primary, passwords=passwords)
         try:
             cluster.start_safekeepers()
             cluster.make_log()
@@ -183,7 +205,9 @@ class Cluster:
         where = data_dir or self.data_dir(number)
         name = f"safekeeper{number}"
         arguments = ("safekeeper", "--id", str(number), "--data-dir", str(where))
-        listen = ("--listen", f"127.0.0.1:{port}")
+        listen = ["--listen", f"127.0.0.1:{port}", *self._users]
+        if self._tls is not None:
+            listen += ["--tls", self._tls(number)]
         return Daemon(name, (*arguments, *listen), self.directory / f"{name}_{port}.log")
 
     def new_proposer(

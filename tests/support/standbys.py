@@ -26,11 +26,13 @@ HEALTHY = re.compile(
 
 
 @contextlib.contextmanager
-def standby_of(primary: PostgresServer, upstream_port: int) -> Iterator[PostgresServer]:
+def standby_of(
+    primary: PostgresServer, upstream_port: int, password: str = ""
+) -> Iterator[PostgresServer]:
     """Yield a started stock standby of a running primary, fed through `upstream_port` alone."""
     standby = primary.base_backup()
     try:
-        feed_from(standby, upstream_port)
+        feed_from(standby, upstream_port, password)
         (standby.data / "standby.signal").touch()
         standby.start()
         yield standby
@@ -42,8 +44,10 @@ def standby_of(primary: PostgresServer, upstream_port: int) -> Iterator[Postgres
         standby.delete()
 
 
-def feed_from(standby: PostgresServer, upstream_port: int) -> None:
+def feed_from(standby: PostgresServer, upstream_port: int, password: str = "") -> None:
     feed = f"host=127.0.0.1 port={upstream_port} user=postgres"
+    if password:
+        feed += f" password={password}"
     standby.configure({"primary_conninfo": feed, "wal_retrieve_retry_interval": "200ms"})
 
 

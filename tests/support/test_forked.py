@@ -14,7 +14,7 @@ from tests.support import forked
 from tests.support.cluster import WALKEEPER, Daemon
 from tests.support.postgres_server import server_environment
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_lab.local.ports import free_port
+from walkeeper_lab.local.tcp_ports import free_port
 
 MODULE = WALKEEPER[-1]
 

@@ -36,6 +36,16 @@ DEMANDED = re.compile(r"\$\{(\w+):\?[^}]*\}")
 PASSWORD = "made_for_tests"
 HEALTHY_S = 60.0
 PROGRAM_S = 60.0
+# A client of --http: the host and the token are its arguments, and it prints the status.
+ASK_METRICS = """
+import sys, urllib.error, urllib.request
+asked = urllib.request.Request(f"http://{sys.argv[1]}:7676/metrics")
+asked.add_header("Authorization", f"Bearer {sys.argv[2]}")
+try:
+    print(urllib.request.urlopen(asked, timeout=5).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
 INIT_SCRIPTS = "/docker-entrypoint-initdb.d"
 # Here nothing can be mounted on what does not exist; /srv and /var/lib do, and are ours to cover.
 INIT_SCRIPTS_HERE = "/srv/initdb.d"

@@ -22,6 +22,7 @@ from tests.support.image_build import copied, install, instructions, pip_steps
 from tests.support.postgres_server import make_directory
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.compose_services import (
+    ASK_METRICS,
     DOCKER,
     ComposedServices,
     compose_document,
@@ -90,8 +91,9 @@ def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() ->
     assert {s.name for s in lasting} == {"primary", *DAEMONS, "standby"}
     made = {source for source, _ in services.pop("certs").volumes if source[0] != "."}
     volumes = [source for s in services.values() for source, _ in s.volumes if source[0] != "."]
-    assert made - set(volumes) == {"ca"}, "no other service has the key of the authority"
-    assert sorted({*volumes, "ca"}) == sorted(compose_document()["volumes"])
+    own = {"ca", "monitor"}
+    assert made - set(volumes) == own, "no other service has the key of the authority"
+    assert sorted({*volumes, *own}) == sorted(compose_document()["volumes"])
     assert sorted(volumes) == sorted([*set(volumes), "archive", "archive"]), "one for all three"
     keepers = [services[name] for name in SAFEKEEPERS]
     assert {s.environment["WALKEEPER_ARCHIVE"] for s in keepers} == {"/srv/archive"}
@@ -108,6 +110,16 @@ def test_no_safekeeper_admits_a_peer_without_a_certificate() -> None:
     for service in services.values():
         assert "--allow-unauthenticated" not in service.command
     assert len(passwords()) == 2, "no password has a default"
+
+
+def test_the_http_of_each_daemon_is_for_the_network_and_needs_the_token() -> None:
+    services = read_services()
+    for name in DAEMONS:
+        words = services[name].command
+        assert words[words.index("--http") + 1] == "0.0.0.0:7676"
+        assert words[words.index("--http-token") + 1] == "/srv/tls/http-token"
+        assert services[name].healthcheck[-1].count("127.0.0.1:7676/ready") == 1
+    assert "install -m 644" in (DOCKER / "certs.sh").read_text(), "Prometheus is another user"
 
 
 def test_no_word_of_a_healthcheck_has_a_blank() -> None:
@@ -142,8 +154,13 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
     wait_until(lambda: sql(composed, "standby", THERE) == "1")
     sender = sql(composed, "standby", "SELECT sender_host FROM pg_stat_wal_receiver")
     assert sender.startswith("safekeeper"), sender
+    for service in DAEMONS:
+        assert metrics(composed, service, "wrong") == 401
+        assert metrics(composed, service, token(composed, service)) == 200
+    before = token(composed, "proposer")
     composed["certs"].start()
     composed["certs"].wait_completed()
+    assert token(composed, "proposer") == before, "each start would shut Prometheus out"
     composed["create"].start()
     composed["create"].wait_completed()
     assert "exists and is in use" in composed["create"].output()
@@ -161,6 +178,18 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
     sql(composed, "primary", "INSERT INTO t VALUES (4)")
     wait_until(lambda: re.search(r"\([1-9]\d* segments", archive(composed, "ls")), ARCHIVED_S)
     assert archive(composed, "verify", "--quiet") == ""
+
+
+def token(composed: ComposedServices, service: str) -> str:
+    return composed[service].execute("cat", "/srv/tls/http-token").stdout.strip()
+
+
+def metrics(composed: ComposedServices, service: str, given: str) -> int:
+    """Return the status of a daemon's /metrics for a client on another machine."""
+    asking = "safekeeper1" if service != "safekeeper1" else "safekeeper2"
+    done = composed[asking].execute("python", "-c", ASK_METRICS, service, given)
+    assert done.returncode == 0, done
+    return int(done.stdout)
 
 
 def archive(composed: ComposedServices, what: str, *flags: str) -> str:

@@ -10,7 +10,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -21,6 +22,7 @@ from walkeeper_lab.local.tcp_ports import free_port
 
 pytestmark = pytest.mark.postgres
 
+TOKEN = "0123456789abcdef"
 SETTING = "SHOW synchronous_standby_names"
 ATTACHED = "FIRST 1 (walkeeper)"
 COMMANDS = ("walkeeper_cli safekeeper", "walkeeper_cli proposer")
@@ -96,17 +98,24 @@ def base_port_with_three_free() -> int:
 
 def page_of(address: str) -> dict[str, Any]:
     """Return the document that the web page of `up` shows."""
-    with urlopen(f"http://{address}/status", timeout=20) as answer:
+    asked = Request(f"http://{address}/status", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urlopen(asked, timeout=20) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
-def test_up_attaches_heals_and_leaves_the_server_as_it_was(up: Up, server: PostgresServer) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    up.start("--http", address)
+def test_up_attaches_heals_and_leaves_the_server_as_it_was(
+    up: Up, server: PostgresServer, tmp_path: Path
+) -> None:
+    address, token = f"127.0.0.1:{free_port()}", tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    up.start("--http", address, "--http-token", str(token))
     assert server.sql(SETTING) == ATTACHED
     wait_until(lambda: page_of(address)["verdict"]["state"] == "OK")
     assert "page: http://" in str(page_of(address)["events"])
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"http://{address}/", timeout=20)
     first = up.daemons()
     assert sorted(first) == ["proposer --safeke", "safekeeper --id 1", "safekeeper --id 2",
                              "safekeeper --id 3"]  # fmt: skip
@@ -117,6 +126,7 @@ def test_up_attaches_heals_and_leaves_the_server_as_it_was(up: Up, server: Postg
         server.sql("INSERT INTO t VALUES (1)")
     assert up.interrupt() == 0, up.output()
     assert "detached: " in up.output() and "stopped" in up.output()
+    assert TOKEN not in up.output(), "the output is a file here"
     assert server.sql(SETTING) == ""
     assert not up.daemons() and not (up.directory / "attached").exists()
     assert {path.stat().st_mode & 0o77 for path in (up.directory, up.directory / "lock")} == {0}

@@ -19,14 +19,20 @@ from walkeeper_cli.options import (
     allow_unauthenticated_option,
     cluster_option,
     config_option,
+    http_tls_option,
+    http_token_option,
     json_option,
     log_json_option,
     log_level_option,
     option,
+    process_option,
     tls_option,
+    use_https,
+    use_token,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 
 AT_DEFAULT = "127.0.0.1:5460"
 
@@ -58,9 +64,11 @@ AT_DEFAULT = "127.0.0.1:5460"
     default=AT_DEFAULT,
     show_default=True,
     metavar="HOST:PORT",
-    help="Serve /page, /status, /metrics, /health and /ready here. Every client that reaches this "
-    "port can read every table.",
+    help="Serve /page, /status, /metrics, /health and /ready here. Without --http-token or "
+    "--http-tls every client that reaches this port can read every table.",
 )
+@http_token_option
+@http_tls_option
 @allow_unauthenticated_option
 @log_json_option
 @log_level_option
@@ -91,7 +99,8 @@ def command(
     if missing := [name for name, value in wanted.items() if not value]:
         raise click.UsageError(f"Missing option {', '.join(map(repr, missing))}.")
     assert safekeepers and base and data_dir, f"{wanted=}"
-    refuse_open_door(http, "--http", "read every table", allowed=allow_unauthenticated)
+    is_safe = allow_unauthenticated or is_locked()
+    refuse_open_door(http, "--http", "read every table", allowed=is_safe, lock=HTTP_LOCK)
     from walkeeper_pager.daemon import PagerSettings, run
 
     return run(
@@ -107,12 +116,23 @@ _at_option = option(
     "--at", type=HostPort(), default=AT_DEFAULT, show_default=True, metavar="HOST:PORT",
     help="The address of the pager's --http.",
 )  # fmt: skip
+_token_option = process_option(
+    "--http-token", use=use_token, type=click.Path(dir_okay=False), metavar="FILE",
+    help="Prove the first token in this file, which the pager has, too.",
+)  # fmt: skip
+_https_option = process_option(
+    "--http-tls", use=use_https, is_flag=True,
+    help="Speak TLS, as the pager does with --http-tls. --tls has the CA and a certificate.",
+)  # fmt: skip
 
 
 @command.command("get", short_help="Write one page.")
 @click.argument("relation")
 @click.argument("block", type=click.IntRange(0))
 @_at_option
+@_token_option
+@_https_option
+@tls_option
 @option("--fork", type=click.Choice(["main", "init"]), help="By the file's name, else main.")
 @option("--lsn", type=LsnText(), metavar="LSN", help="As of then; the default is the newest.")
 @option(
@@ -154,6 +174,9 @@ def get(
 
 @command.command("status", short_help="Show the pager's position and its safekeeper.")
 @_at_option
+@_token_option
+@_https_option
+@tls_option
 @json_option
 @config_option
 def status(at: Address, as_json: bool) -> int:

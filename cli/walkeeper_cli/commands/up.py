@@ -12,9 +12,11 @@ from walkeeper_cli.options import (
     allow_unauthenticated_option,
     config_option,
     dsn_option,
+    http_token_option,
     option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
+from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 
 SAFEKEEPERS = 3
 
@@ -40,6 +42,7 @@ SAFEKEEPERS = 3
     metavar="HOST:PORT",
     help="Serve a web page of the whole cluster here.",
 )
+@http_token_option
 @allow_unauthenticated_option
 @option(
     "--stay-attached",
@@ -82,7 +85,8 @@ def command(
     from walkeeper_lab.up import UpSettings, run
 
     risk = "see the members and positions of the log"
-    refuse_open_door(http, "--http", risk, allowed=allow_unauthenticated)
+    is_safe = allow_unauthenticated or is_locked()
+    refuse_open_door(http, "--http", risk, allowed=is_safe, lock=HTTP_LOCK)
     settings = UpSettings(
         data_dir, dsn, base_port, stay_attached, replace, timeout, http, local_tls
     )

@@ -49,6 +49,7 @@ class _Loaded:
     client: ssl.SSLContext
     reader: ssl.SSLContext
     https: ssl.SSLContext
+    web: ssl.SSLContext
     end_s: float
 
 
@@ -95,6 +96,10 @@ class Credentials:
         """Return the context for new connections to --http, from the file as it is now."""
         return self.file.current().https
 
+    def web_context(self) -> ssl.SSLContext:
+        """Return the context for connections to the --http of a daemon, which its host names."""
+        return self.file.current().web
+
     @property
     def end_s(self) -> float:
         """The end of the validity of the certificate in use, in Unix time."""
@@ -122,7 +127,8 @@ def _load(path: str) -> _Loaded:
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     reader = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     https = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for context in (server, client, reader, https):
+    web = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (server, client, reader, https, web):
         try:
             context.load_cert_chain(path)
             context.load_verify_locations(path)
@@ -143,13 +149,14 @@ def _load(path: str) -> _Loaded:
     https.minimum_version = ssl.TLSVersion.TLSv1_2
     https.verify_mode = ssl.CERT_OPTIONAL
     https.set_alpn_protocols(["http/1.1"])
+    web.set_alpn_protocols(["http/1.1"])
     client.set_alpn_protocols([ALPN])
     reader.set_alpn_protocols([ALPN_POSTGRESQL])
     leaf = _leaf(path)
     server.end_point = _end_point(leaf)
     end_s = leaf.not_valid_after_utc.timestamp()
     _warn_of_end(path, end_s)
-    return _Loaded(server, client, reader, https, end_s)
+    return _Loaded(server, client, reader, https, web, end_s)
 
 
 def _warn_of_end(path: str, end_s: float) -> None:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -32,7 +33,15 @@ from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import CHALLENGE, NO_TOKEN, HttpAccess, HttpRefusal
+from walkeeper_common.http_access import (
+    CHALLENGES,
+    CONTENT_READERS,
+    NO_TOKEN,
+    READERS,
+    HttpAccess,
+    HttpRefusal,
+)
+from walkeeper_common.identity import Role
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
 from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
@@ -168,26 +177,30 @@ class _FirstHeads:
         self._waiting.clear()
 
 
-def _refusal_of(request: web.Request, own_host: str) -> HttpRefusal | None:
+def _refusal_of(
+    request: web.Request, own_host: str, readers: frozenset[Role] = READERS
+) -> HttpRefusal | None:
     headers = request.headers
-    return HttpAccess(http_tokens(), own_host, takes_certificates=speaks_https()).refusal(
+    return HttpAccess(http_tokens(), own_host, speaks_https(), readers).refusal(
         host=headers.get("Host", ""),
         authorization=headers.get("Authorization", ""),
         identity=certified_identity(request.transport),
     )
 
 
-def _access(own_host: str, note_refusal: NoteRefusal) -> Middleware:
-    """Return a middleware that lets a request in by its headers."""
+def _access(own_host: str, note_refusal: NoteRefusal, contents: Collection[str]) -> Middleware:
+    """Return a middleware that lets a request in by its headers; `contents` are paths of tables."""
 
     @web.middleware
     async def on_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = None if request.path in OPEN_PATHS else _refusal_of(request, own_host)
+        readers = CONTENT_READERS if request.path in contents else READERS
+        refusal = None if request.path in OPEN_PATHS else _refusal_of(request, own_host, readers)
         if refusal is None:
             return await handler(request)
         note_refusal(refusal.reason, request.remote or "(gone)", refusal.text)
-        challenge = {"WWW-Authenticate": CHALLENGE} if refusal is NO_TOKEN else None
-        return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=challenge)
+        challenges = CHALLENGES if refusal is NO_TOKEN else ()
+        headers = CIMultiDict(("WWW-Authenticate", challenge) for challenge in challenges)
+        return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=headers)
 
     return on_request
 
@@ -222,8 +235,8 @@ async def serve_http(
 
     `events` are shown by /status; without them those are the lines of this process's log.
 
-    `note_refusal` gets each request that is not let in. `routes` adds GETs. A request of theirs is
-    cancelled when its peer has gone.
+    `note_refusal` gets each request that is not let in. `routes` adds GETs, for CONTENT_READERS. A
+    request of theirs is cancelled when its peer has gone.
     """
     connections_max = connections_allowed(connections_max)
     arrivals = _https_arrivals(connections_max)
@@ -231,7 +244,8 @@ async def serve_http(
     kept = events or RecentEvents()
     if events is None:
         logging.getLogger().addHandler(kept)
-    app = web.Application(middlewares=[heads.middleware, _access(address[0], note_refusal)])
+    access = _access(address[0], note_refusal, tuple(routes or ()))
+    app = web.Application(middlewares=[heads.middleware, access])
     _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept, address[0])
     runner = _runner(app)
     await runner.setup()

@@ -3,8 +3,9 @@
     file = ReloadedFile(path, load, what=…, option=…); file.current()
 
 `current` looks at the file and loads a newer one. A file that cannot be loaded leaves the former
-one in force, with one warning for each such file. Connections keep what they began with. `watch`
-makes a file one of those that the daemon looks at each minute and on SIGHUP.
+one in force, with one warning for each such file. `on_change` names a function to call after each
+load; without one, connections keep what they began with. `watch` makes a file one of those that the
+daemon looks at each minute and on SIGHUP.
 """
 
 from __future__ import annotations
@@ -37,11 +38,16 @@ class ReloadedFile(Generic[T]):
         self._stamp = self._stamp_now()
         self._loaded = load(path)
         self._refused_stamp: tuple[int, ...] | None = None
+        self._on_change: Callable[[], None] = lambda: None
 
     @property
     def loaded(self) -> T:
         """Return what was loaded last, without a look at the file."""
         return self._loaded
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call this function from now on after each load, in the place of a former one."""
+        self._on_change = call
 
     def current(self) -> T:
         """Return what the file has now, or had when it was last usable."""
@@ -64,6 +70,7 @@ class ReloadedFile(Generic[T]):
             else:
                 self._stamp, self._refused_stamp = stamp, None
                 logger.info("loaded the %s %s again", self.what, self.path)
+                self._on_change()
                 return
         if stamp != self._refused_stamp:
             self._refused_stamp = stamp

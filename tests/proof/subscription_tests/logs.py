@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
-from walkeeper_lab.local.tcp_ports import free_port
 
 from tests.support.cluster import Daemon, walkeeper
 from walkeeper_admin.status import gather
+from walkeeper_lab.local.tcp_ports import free_port
 
 STATUS_TIMEOUT_S = 3.0
 SLOTS = "slot_name::name, active_pid IS NOT NULL AS active, active_pid::int"

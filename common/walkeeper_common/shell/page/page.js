@@ -267,12 +267,17 @@ function say(text, kind, told) {
   document.getElementById("told").textContent = told;
 }
 
+// Without the user and the password that a link may have: fetch refuses an address with them.
+function near(name) {
+  return new URL(name, location.origin + location.pathname);
+}
+
 async function look() {
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const [status, ready] = await Promise.all([
-      fetch("status", { signal }).then((answer) => answer.json()),
-      fetch("ready", { signal }).then(async (answer) => [answer.ok, (await answer.text()).trim()]),
+      fetch(near("status"), { signal }).then((answer) => answer.json()),
+      fetch(near("ready"), { signal }).then(async (answer) => [answer.ok, (await answer.text()).trim()]),
     ]);
     const parts = status.cluster && status.cluster.name ? whole(status)
       : status.logs ? safekeeper(status) : status.phase ? proposer(status) : other(status);
