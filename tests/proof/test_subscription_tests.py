@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.proof.subscription_tests.__main__ import Outcome, main
-from tests.proof.subscription_tests.logs import LogServer
+from tests.proof.subscription_tests.attached_logs import LogServer
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 

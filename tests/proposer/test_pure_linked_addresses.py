@@ -50,7 +50,7 @@ def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
 
 
 def test_a_member_that_leaves_again_loses_its_link() -> None:
-    """Its address stays in the configuration until another change; nobody answers there."""
+    """The configuration keeps its address until another change, and nobody answers there."""
     back = joint_with(final(BY_ID), MADE.present, "4@d:1")
     seen, unseen = LinkedAddresses(GIVEN), LinkedAddresses(GIVEN)
     for configuration in (BY_ID, final(BY_ID), back):

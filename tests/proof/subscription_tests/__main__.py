@@ -25,7 +25,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.proof.subscription_tests.logs import LogServer
+from tests.proof.subscription_tests.attached_logs import LogServer
 from tests.proof.subscription_tests.reasons import REASONS
 from tests.support.postgres_server import binary_directory, make_directory, own, server_user
 
