@@ -189,7 +189,7 @@ class Cluster:
         passwords: Mapping[str, str] | None = None,
     ) -> Iterator[Self]:
         """Make the whole cluster, and yield it once commits wait for the quorum."""
-        cluster = cls(primary, passwords=passwords)
+        cluster = cls(primary) if passwords is None else cls(primary, passwords=passwords)
         try:
             cluster.start_safekeepers()
             cluster.make_log()

@@ -129,6 +129,7 @@ class RepairedBySpare(MembersFault):
     The proposer is killed meanwhile. The next one goes on, and may begin as many repairs again.
     """
 
+    renews_members = True
     name = "repaired_by_spare"
     hold = (0.0, 1.0)
 

@@ -3,7 +3,7 @@
 #     THROUGH_LOG=/path/of/a/socket perl -I HERE -MThroughLog t/001_rep_changes.pl
 #
 # CREATE SUBSCRIPTION names the publisher. Here it gets the connection string of a safekeeper,
-# which keeps the same publications of the same database. The socket's server (logs.py) makes
+# which keeps the same publications of the same database. The socket's server (attached_logs.py) makes
 # that log. A look at the publisher's walsenders and slots becomes a look at the safekeepers'.
 # A wait for the publisher's walsender becomes a wait for the subscriber's worker.
 
