@@ -53,10 +53,51 @@ def test_a_second_answer_goes_to_the_laggard_that_still_waits() -> None:
     full.flush_lsn = START - IN_FLIGHT_BYTES_MAX  # no more WAL may be in flight to it
     wal = bytes(END - START)
     answer = ReadResponse(BALLOT, START, crc_of(wal), wal)
-    assert feeder.on_donated(answer, members) == []
-    sent = feeder.on_donated(answer, members)
+    assert feeder.on_donated(donor, answer, members) == []
+    sent = feeder.on_donated(donor, answer, members)
     assert [(e.link, type(e.message)) for e in sent if isinstance(e, Send)] == [(2, AppendRequest)]
     assert other.next_lsn == END
+
+
+def tried() -> tuple[Feeder, list[Member]]:
+    """Return a laggard whose WAL no donor had when it voted: its archive was not listed yet."""
+    feeder = Feeder(1, BALLOT, ONE_TIMELINE, WalWindow(END), ZERO_LSN, ZERO_LSN)
+    members = [streaming(0, END), streaming(1, END), streaming(2, START)]
+    for donor in members[:2]:
+        donor.first_lsn = donor.donates_lsn = Lsn(START + 1024)
+    return feeder, members
+
+
+def reads_of(effects: list[Effect]) -> list[int]:
+    return [e.link for e in effects if isinstance(e, Send) and isinstance(e.message, ReadRequest)]
+
+
+def test_a_donor_may_have_learned_of_its_archive_after_its_vote() -> None:
+    """The laggard was never fed until the next election, if all were started at once."""
+    feeder, members = tried()
+    donor, _, laggard = members
+    assert reads_of(feeder.feed(laggard, members)) == [0], "one read, to see whether it has that"
+    assert reads_of(feeder.feed(laggard, members)) == []
+    wal = bytes(END - START)
+    sent = feeder.on_donated(donor, ReadResponse(BALLOT, START, crc_of(wal), wal), members)
+    assert [type(e.message) for e in sent if isinstance(e, Send)] == [AppendRequest]
+    assert donor.donates_lsn == donor.first_lsn == START and not donor.untried_ticks
+
+
+def test_a_donor_that_lacks_older_wal_still_donates_what_it_has() -> None:
+    feeder, members = tried()
+    first, second, laggard = members
+    for donor in (first, second):
+        assert reads_of(feeder.feed(laggard, members)) == [donor.link]
+        donor.refuse_reads()
+        laggard.forget_reads()
+        assert donor.donates_lsn == donor.first_lsn and not donor.refused_ticks
+    assert reads_of(feeder.feed(laggard, members)) == [], "each is tried once in a while"
+    better = streaming(3, Lsn(START + 1024))
+    assert reads_of(feeder.feed(better, [*members, better]))[0] == 0
+    for _ in range(REFUSED_TICKS):
+        first.tick({0})
+    assert reads_of(feeder.feed(laggard, members)) == [0], "and then again"
 
 
 def test_a_donor_that_could_not_be_read_is_asked_again() -> None:

@@ -122,7 +122,13 @@ class Feeder:
         member.asked_lsn = max(member.asked_lsn, member.next_lsn)
         effects: list[Effect] = []
         donor = donor_for(member, members)
-        while donor is not None and len(member.donated) < DONOR_READS_MAX:
+        reads_max = DONOR_READS_MAX
+        if donor is not None and member.asked_lsn < donor.donates_lsn:
+            if member.donated:
+                return effects
+            donor.try_read()
+            reads_max = 1
+        while donor is not None and len(member.donated) < reads_max:
             end_lsn = min(donor.flush_lsn, self.window.begin_lsn)
             size_max = min(donor.append_bytes, member.append_bytes)
             size = min(end_lsn - member.asked_lsn, self._room(member.asked_lsn, size_max))
@@ -134,9 +140,13 @@ class Feeder:
             member.asked_lsn = member.asked_lsn + size
         return effects
 
-    def on_donated(self, response: ReadResponse, members: Iterable[Member]) -> list[Effect]:
+    def on_donated(
+        self, donor: Member, response: ReadResponse, members: Iterable[Member]
+    ) -> list[Effect]:
         """Send a donor's answer to the laggard that waits for it."""
         everyone = list(members)
+        if response.payload:
+            donor.has_donated(response.begin_lsn)
         for member in everyone:
             waits = response.begin_lsn in member.donated
             if not waits or member.donated[response.begin_lsn] is not None:

@@ -207,7 +207,7 @@ class Leader:
                 effects += self._tell(voter, comparison.start_lsn)
             else:
                 effects += comparison.ask(voter, self.members, self.ballot, self.held_wal)
-        return effects + self.feeder.on_donated(response, self.members)
+        return effects + self.feeder.on_donated(member, response, self.members)
 
     def _tell(self, member: Member, start_lsn: Lsn) -> list[Effect]:
         member.start_streaming(start_lsn)

@@ -69,6 +69,8 @@ class Member:
     first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
     donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
     refused_ticks: int = 0  # how much longer we ask it for none at all
+    is_tried: bool = False  # one read below donates_lsn is under way: its archive may have that WAL
+    untried_ticks: int = 0  # how much longer no such read is sent
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
@@ -157,7 +159,20 @@ class Member:
         """Ask it for no WAL for a while, since it could not be read. Perhaps WAL that has left its
         disk is in an archive that does not answer, or a read failed. Neither is for ever, and the
         other donors may lag meanwhile."""
+        if self.is_tried:
+            self.is_tried = False
+            return
         self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
+
+    def try_read(self) -> None:
+        """Record one read below donates_lsn: it may know its archive since its vote."""
+        self.is_tried, self.untried_ticks = True, REFUSED_TICKS
+
+    def has_donated(self, begin_lsn: Lsn) -> None:
+        """Record that it has WAL from here on, as a read of it has shown."""
+        if self.is_tried:
+            self.is_tried, self.untried_ticks = False, 0
+            self.donates_lsn = self.first_lsn = min(self.first_lsn, begin_lsn)
 
     @property
     def is_slow(self) -> bool:
@@ -178,6 +193,8 @@ class Member:
         is_late = self.in_flight_bytes > 0 and self.flush_lsn == self.ticked_lsn
         self.late_ticks = self.late_ticks + 1 if is_late else 0
         self.ticked_lsn = self.flush_lsn
+        if self.untried_ticks:
+            self.untried_ticks -= 1
         if self.refused_ticks:
             self.refused_ticks -= 1
             if not self.refused_ticks:
@@ -202,6 +219,7 @@ class Member:
         self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn, self.refused_ticks = self.first_lsn, 0
+        self.is_tried, self.untried_ticks = False, 0
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
         self.donated.clear()
 
@@ -234,14 +252,13 @@ def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
     """Return an attached member that has the next byte for `laggard`, or None.
 
     Attached means that it has processed ProposerElected, so its log is a part of ours
-    (Neon: UpdateDonorShmem).
+    (Neon: UpdateDonorShmem). If none has that byte by its vote, return one to try.
     """
-    able = [
-        m
-        for m in members
-        if m.attached and m is not laggard and m.donates_lsn <= laggard.asked_lsn < m.flush_lsn
-    ]
-    return max(able, key=lambda m: (m.flush_lsn, -m.link), default=None)
+    further = [m for m in members if m.attached and m is not laggard]
+    further = [m for m in further if laggard.asked_lsn < m.flush_lsn]
+    able = [m for m in further if m.donates_lsn <= laggard.asked_lsn]
+    untried = [m for m in further if not m.refused_ticks and not m.untried_ticks]
+    return max(able or untried, key=lambda m: (m.flush_lsn, -m.link), default=None)
 
 
 def kept_for(learners: Iterable[str], members: Iterable[Member], commit_lsn: Lsn) -> Lsn:

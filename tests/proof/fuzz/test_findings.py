@@ -261,11 +261,11 @@ def test_a_donor_that_sends_more_than_it_was_asked_for_feeds_nobody(more: int) -
     (asked,) = feeder.feed(members[1], members)
     wal = bytes(end_lsn - start_lsn + more)
     assert isinstance(asked, SendTo) and asked.link == 0
-    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
+    feeder.on_donated(members[0], ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
     assert members[1].next_lsn == start_lsn
     wal = wal[: end_lsn - start_lsn]
     feeder.feed(members[1], members)
-    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
+    feeder.on_donated(members[0], ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
     assert members[1].next_lsn == end_lsn
 
 

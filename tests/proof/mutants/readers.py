@@ -6,6 +6,8 @@ from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SEED_MOVES, S
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
+FEEDING = "tests/proposer/test_feeding.py"
+
 READING = (
     Mutant(
         "readers-see-the-uncommitted",
@@ -82,6 +84,26 @@ READING = (
             ),
             Edit("answer_wal_read", "read.truncations != log.truncations", "False"),
         ),
+    ),
+    Mutant(
+        "donors-vote-is-the-last-word",
+        "R13",
+        "a donor that has no older WAL by its vote is tried in a while",
+        (Edit("donor_for", "able or untried", "able"),),
+        turns_red=f"{FEEDING}::test_a_donor_may_have_learned_of_its_archive_after_its_vote",
+        why_named="the simulated archive answers at once",
+    ),
+    Mutant(
+        "tried-donor-donates-nothing",
+        "R13",
+        "a donor that lacks older WAL still donates what it has",
+        (
+            Edit(
+                "Member.refuse_reads", "if self.is_tried:\n    self.is_tried = False\n    return\n"
+            ),
+        ),
+        turns_red=f"{FEEDING}::test_a_donor_that_lacks_older_wal_still_donates_what_it_has",
+        why_named="the simulated archive answers at once",
     ),
     Mutant(
         "retention-forgets-restart-lsn",
