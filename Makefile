@@ -2,7 +2,7 @@
 # make install    .venv with walkeeper and all that its tests use (Spark among it: a minute); quick
 #                 when nothing has changed
 # make test       the gate: every test but those of the soak, real PostgreSQL too; 12 minutes
-#                 (WORKERS=4 for another number of processes; DURATIONS=0 shows the time of each test)
+#                 (WORKERS=3 for another number of processes; DURATIONS=0 shows the time of each test)
 # make check      style, types, import rules
 # make soak       what searches, with fresh seeds: MINUTES=60 (python -m tests.proof.soak --help)
 # make lock       the newest versions of all libraries, into constraints.txt
