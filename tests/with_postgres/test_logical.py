@@ -177,7 +177,10 @@ def test_every_acknowledged_transaction_is_in_the_stream_once_while_parts_are_ki
         create_slot(port, f"audit{number}")
     create_slot(cluster.ports[2], "live")
     pgbench(primary, "-i", "-q", "-s", "1")
+    begin_lsn = lsn_of(cluster.end_lsn())
     with LiveConsumer(cluster.ports[2], "live", tmp_path / "live") as live:
+        # A kill within the large transaction would leave its beginning in the file.
+        wait_until(lambda: lsn_of(cluster.slot_lsns("live")[3]) >= begin_lsn)
         with Journal(primary) as journal, ChangingSchema(primary) as schema:
             kill_all_in_turn(cluster, journal)
         assert schema.changes > 3 and not journal.cancelled
