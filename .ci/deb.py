@@ -143,7 +143,8 @@ def packages(folder: Path) -> list[Path]:
 
 def write_sums(folder: Path) -> None:
     """Write SHA256SUMS, which `sha256sum -c` reads, of all other files of a folder."""
-    files = [path for path in sorted(folder.iterdir()) if path.name != "SHA256SUMS"]
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    files = [path for path in files if path.name != "SHA256SUMS"]
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums))
 

@@ -143,8 +143,9 @@ def build_twice() -> None:
         for one, other in zip(files, again, strict=True):
             if one.read_bytes() != other.read_bytes():
                 sys.exit(f"dist: {one.name} differs between two builds of one commit")
-        shutil.rmtree(DIST, ignore_errors=True)
-        DIST.mkdir()
+        DIST.mkdir(exist_ok=True)
+        for old in filter(Path.is_file, DIST.iterdir()):  # not the packages of `make deb`
+            old.unlink()
         for file in files:
             shutil.copy(file, DIST)
             digest = hashlib.sha256(file.read_bytes()).hexdigest()

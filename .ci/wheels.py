@@ -161,7 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     if not list(DIST.glob("*.whl")) or len(list(DIST.glob("*.tar.gz"))) != 1:
         sys.exit(f"wheels: {DIST} holds no wheel and sdist; run `make dist`")
-    for place in places(options.pythons.split(","), options.trees):
+    for place in places(options.pythons.split(","), options.trees.resolve()):
         for extra in options.extras.split(","):
             check(place, extra, [name_of(requirement) for requirement in extras[extra]])
 
