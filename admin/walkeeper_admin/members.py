@@ -13,7 +13,7 @@ from typing import Any
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.quorum import Configuration, member_id, spare_id
+from walkeeper_common.quorum import Configuration, member_id, spare_address, spare_id
 from walkeeper_proposer.consensus import sparing
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.newcomers import Newcomer
@@ -151,7 +151,7 @@ def _line(
 
 def _spare(spare: str, line: dict[str, Any] | None) -> dict[str, Any]:
     reachable = None if line is None else line["reachable"]
-    return {"id": spare_id(spare), "address": spare.partition("@")[2], "reachable": reachable}
+    return {"id": spare_id(spare), "address": spare_address(spare), "reachable": reachable}
 
 
 def table(document: dict[str, Any]) -> str:

@@ -248,6 +248,11 @@ def spare_id(spare: str) -> int:
     return int(spare.partition("@")[0])
 
 
+def spare_address(spare: str) -> str:
+    """Return `host:port` in `id@host:port`."""
+    return spare.partition("@")[2]
+
+
 def member_name(acceptor_id: int, incarnation: bytes) -> str:
     """Return `id#incarnation`, as fragments and configurations name a member."""
     return f"{acceptor_id}#{incarnation.hex()}"

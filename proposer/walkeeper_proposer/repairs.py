@@ -13,15 +13,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from walkeeper_common.addresses import Address, parse_address, shown_address
+from walkeeper_common.addresses import Address, parse_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.quorum import member_id, spare_id
+from walkeeper_common.quorum import spare_address
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
-from walkeeper_proposer.consensus.changing import Goal, change_members
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.changing import change_members
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.repairing import Auditor, Repair
+from walkeeper_proposer.consensus.repairing import Auditor, Repair, well_members
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 logger = logging.getLogger("walkeeper.repairs")
@@ -69,16 +68,13 @@ class Repairs:
         if core.leader is None:
             self._auditor.rest()
             return None
-        well = [member.name for member in core.members if member.attached or member.is_probed]
+        well = well_members(core.members)
         return self._auditor.audit(core.leader.configuration, well, now_s)
 
     async def _perform(self, repair: Repair) -> None:
-        number, where = spare_id(repair.spare), repair.spare.partition("@")[2]
-        address = parse_address(where)
+        address = parse_address(spare_address(repair.spare))
         addresses = tuple(dict.fromkeys((*self._addresses(), address)))
-        newcomer = Newcomer(number, shown_address(address), addresses.index(address))
-        leaving = (member_id(repair.leaving),)
-        goal = Goal(self._cluster, leaving, (newcomer,), instead=repair.instead)
+        goal = repair.goal(self._cluster, addresses.index(address))
         log_note(logger, f"replacing {repair.shown}: it has been silent", (), Severity.WARNING)
         steps = change_members(goal, range(len(addresses)), draw)
         try:

@@ -15,7 +15,7 @@ from tests.consensus.test_pure_resizing import Any, cancel, newcomers, packed, s
 from tests.support.replaced_members import OLD, durable_of
 from tests.support.scenario_words import incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.quorum import Configuration, flaw_of, member_id, member_name
+from walkeeper_common.quorum import Configuration, flaw_of, member_name, spare_id
 from walkeeper_common.wire.fields import Reader
 from walkeeper_common.wire.member_change import (
     InstallMembers,
@@ -242,8 +242,7 @@ def test_a_spare_under_the_id_of_a_member_is_passed_over() -> None:
 
 
 def repair_steps(repair: Repair, numbers: count[int]) -> Steps:
-    spare = int(repair.spare.partition("@")[0])
-    goal = Goal("main", (member_id(repair.leaving),), newcomers(spare), instead=repair.instead)
+    goal = repair.goal("main", spare_id(repair.spare))
     return change_members(goal, [1, 2, 3, 4, 5], lambda: next(numbers).to_bytes(16))
 
 

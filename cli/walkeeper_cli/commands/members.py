@@ -65,7 +65,7 @@ def command() -> None:
       walkeeper members set-ack-quorum 3 --safekeepers 10.0.0.1:5454,…
 
     One change is under way at a time. You may interrupt a command; the same command resumes. The
-    proposer needs no restart. It is elected anew twice, which takes about a second each
+    proposer needs no restart. It is elected anew in each step, which takes about a second
     (docs/members.md).
     """
 
@@ -100,8 +100,9 @@ def add(
 ) -> None:
     """Add safekeepers as members: running ones, without this log.
 
-    Commits wait for an ack quorum of the new set as soon as the change has begun. So a newcomer
-    that dies may hold them up until it is back, or until `walkeeper members cancel`.
+    A newcomer learns first, and holds up no commit. Then commits wait for an ack quorum of the new
+    set for some seconds. A newcomer that dies in that time may hold them up until it is back, or
+    until `walkeeper members cancel`.
     """
     from walkeeper_admin.members import Wanted
 

@@ -165,7 +165,7 @@ class Member:
         self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
 
     def try_read(self) -> None:
-        """Record one read below donates_lsn: it may know its archive since its vote."""
+        """Record one read below donates_lsn, of which its archive may know since its vote."""
         self.is_tried, self.untried_ticks = True, REFUSED_TICKS
 
     def has_donated(self, begin_lsn: Lsn) -> None:

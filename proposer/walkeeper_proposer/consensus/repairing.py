@@ -1,20 +1,24 @@
 """Decides when a spare takes the place of a silent member (M6). Pure.
 
+    well_members(members)               the names of members that are well
     audit(configuration, well, now_s)   the repair to perform now, or None
     rest()                              this proposer does not lead: nobody is known to be silent
 
 Only the elected proposer audits. A member is *well* if it acknowledges WAL, or refuses it for want
-of space. It is *silent* if a leader has not seen it well for `grace_s`. One repair is under way at
-a time. A repair that another proposer has begun is in the configuration, and is gone on with.
+of space. A member is *silent* if a leader has not seen it well for `grace_s`. One repair is under
+way at a time. A repair that another proposer has begun is in the configuration, and goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from walkeeper_common.quorum import Configuration, member_id, spare_id
+from walkeeper_common.quorum import Configuration, member_id, spare_address, spare_id
+from walkeeper_proposer.consensus.changing import Goal
+from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.progress import Member
 
 REPAIRS_MAX, REPAIRS_S = 2, 3600.0  # repairs begun in so long: members that flap use up no more
 
@@ -33,8 +37,18 @@ class Repair:
     @property
     def shown(self) -> str:
         """Both safekeepers, for people."""
-        number, _, address = self.spare.partition("@")
+        number, address = spare_id(self.spare), spare_address(self.spare)
         return f"safekeeper {member_id(self.leaving)} by spare {number} at {address}"
+
+    def goal(self, cluster: str, at: int) -> Goal:
+        """Return the change of members that the repair is. `at` is the spare's place."""
+        newcomer = Newcomer(spare_id(self.spare), spare_address(self.spare), at)
+        return Goal(cluster, (member_id(self.leaving),), (newcomer,), instead=self.instead)
+
+
+def well_members(members: Iterable[Member]) -> list[str | None]:
+    """Return the names of the members that acknowledge WAL, or refuse it for want of space."""
+    return [member.name for member in members if member.attached or member.is_probed]
 
 
 class Auditor:

@@ -63,8 +63,8 @@ def change_spares(goal: SpareGoal, places: Sequence[int], draw: Callable[[], byt
             continue
         if current.target is not None:
             raise Refused(
-                f"{under_way(current)}: wait until it has ended, or take it back with "
-                f"{way_back(current)}; then repeat this command"
+                f"{under_way(current)}: repeat this command when that has ended, or take it back "
+                f"with {way_back(current)} first"
             )
         absent = yield from _check_new(goal, current)
         if absent is not None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from tests.proof.sim.disk_trouble import Loss
 from tests.proof.sim.proposer_node import ProposerNode
 from tests.proof.sim.replacing import NEWCOMER, Newcomer, Operator, newest
-from walkeeper_common.quorum import member_id, spare_id
+from walkeeper_common.quorum import spare_id
 from walkeeper_proposer.consensus import newcomers
 from walkeeper_proposer.consensus.changing import Goal
 from walkeeper_proposer.consensus.deciding import Steps
-from walkeeper_proposer.consensus.repairing import Auditor, Repair
+from walkeeper_proposer.consensus.repairing import Auditor, Repair, well_members
 from walkeeper_proposer.consensus.sparing import SpareGoal, change_spares
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ class Repairer(Operator):
         self, story: Story, repair: Repair, spare: Newcomer, by: ProposerNode, auditor: Auditor
     ) -> None:
         self.repair, self.by, self.auditor = repair, by, auditor
-        number, _, address = repair.spare.partition("@")
-        joining = (newcomers.Newcomer(int(number), address, NEWCOMER),)
-        goal = Goal("main", (member_id(repair.leaving),), joining, instead=repair.instead)
-        super().__init__(story, goal, [spare])
+        super().__init__(story, repair.goal("main", NEWCOMER), [spare])
 
     def is_dead(self) -> bool:
         return not self.by.is_alive and self.by.stop is None  # killed; it goes on after an election
@@ -114,7 +111,7 @@ class Watch:
             return
         if any(isinstance(each, Repairer) and each.by is proposer for each in self._at_work()):
             return
-        well = [each.name for each in proposer.core.members if each.attached or each.is_probed]
+        well = well_members(proposer.core.members)
         repair = auditor.audit(leader.configuration, well, self.world.now_ms / 1000)
         if repair is None:
             return
