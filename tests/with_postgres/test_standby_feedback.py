@@ -38,6 +38,19 @@ def standby(cluster: Cluster, number: int, **settings: str) -> Iterator[Postgres
         server.delete()
 
 
+def wait_known(cluster: Cluster, server: PostgresServer) -> None:
+    """Wait until the proposer knows the standby.
+
+    Its xmin comes to the primary's slot after its first report of what it has replayed.
+    """
+    server.configure({"hot_standby_feedback": "on", "wal_receiver_status_interval": "1s"})
+    server.sql("SELECT pg_reload_conf()")
+    wait_until(lambda: cluster.primary.sql(SLOT_XMIN) is not None)
+    server.configure({"hot_standby_feedback": "off"})
+    server.sql("SELECT pg_reload_conf()")
+    wait_until(lambda: cluster.primary.sql(SLOT_XMIN) is None)
+
+
 def names(cluster: Cluster, number: int) -> list[str]:
     line = next(s for s in cluster.status()["safekeepers"] if s["id"] == number)
     return [s["application_name"] for s in line["standbys"] if s["state"] == "streaming"]
@@ -81,6 +94,8 @@ def has(server: PostgresServer, n: int) -> bool:
 
 def test_remote_apply_waits_for_every_standby_that_is_there(strict: Cluster) -> None:
     with standby(strict, 1) as slow, standby(strict, 2) as quick:
+        wait_known(strict, slow)
+        wait_known(strict, quick)
         for n in range(20):  # not by luck: no time passes between the commit and the look
             assert returns(commit(strict, n))
             assert has(slow, n) and has(quick, n)
