@@ -34,18 +34,12 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import greetings, progress, rejections
+from walkeeper_proposer.consensus import greetings, primary_check, progress, rejections
 from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.own_wal import Forgotten
-from walkeeper_proposer.consensus.primary_check import (
-    Examination,
-    Range,
-    Verdict,
-    scope_of_greetings,
-    scope_of_votes,
-)
+from walkeeper_proposer.consensus.primary_check import Examination, Range, Verdict
 from walkeeper_proposer.consensus.progress import SILENT_TICKS_MAX, Member, Stage
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
@@ -90,6 +84,7 @@ class Proposer:
         self.check: Examination | None = None
         self.donor_vote: VoteResponse | None = None
         self._refusals: dict[int, str] = {}
+        self._answers: dict[int, AcceptorGreeting | VoteResponse | None] = {}
         self._attempt = self._phase_ticks = 0
 
     def step(self, event: Event) -> list[Effect]:
@@ -213,17 +208,22 @@ class Proposer:
         return self.become_checking() if attaches else self.become_candidate()
 
     def become_checking(self) -> list[Effect]:
-        """Compare before a ballot is bumped, with the end of WAL that the primary has now. An older
-        proposer may have sent WAL since the last answer, which would seem to be lost."""
+        """Compare before a ballot is bumped, with the end of WAL that the primary has now.
+
+        An older proposer may have sent WAL since its last answer, and may send more after this one.
+        Both would seem to be lost. So only members' answers from before the question count
+        (scenarios/answers_that_outlast_the_question_to_the_primary.txt)."""
         self.phase, self._phase_ticks = Phase.CHECKING, 0
+        self._answers = {m.link: m.greeting for m in self.members}
         return [IdentifyPrimary()]
 
     def _check_greetings(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        greeted = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
-        if not self._elects(self.members):
+        known = [m for m in self.members if m.greeting is self._answers.get(m.link)]
+        if not self._elects(known):
             return self.become_backing_off()
-        return self._start_check(*scope_of_greetings(self.configuration, greeted))
+        greeted = [(m.greeting, m.link) for m in known if m.greeting is not None]
+        return self._start_check(*primary_check.scope_of_greetings(self.configuration, greeted))
 
     # Checking the primary
 
@@ -264,7 +264,6 @@ class Proposer:
     # Campaigning
 
     def become_candidate(self) -> list[Effect]:
-        assert self.configuration is not None, f"{self.phase=}"
         if self.seen_ballot.term == TERM_MAX:
             return self._stop(Outcome.REFUSED, f"no ballot is greater than {self.seen_ballot}")
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
@@ -295,12 +294,12 @@ class Proposer:
         return self._count_votes() if self.phase is Phase.CAMPAIGNING else []
 
     def _count_votes(self) -> list[Effect]:
-        assert self.configuration is not None, f"{self.phase=}"
         have, asked = progress.voters(self.members), progress.asked(self.members)
         waits = self.campaign.lingers(len(asked) - len(have), self._phase_ticks)
         if waits or not self._elects(have):
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
+        self._answers = {member.link: member.vote for member in have}
         if self.campaign.purpose is not Purpose.ATTACH:
             return self._check_votes()
         return [IdentifyPrimary()]  # asked anew, as above; on_primary goes on
@@ -312,7 +311,7 @@ class Proposer:
     def _check_votes(self) -> list[Effect]:
         """Choose the donor (R4) and hold the primary against it; the choice is kept."""
         assert self.configuration is not None, f"{self.phase=}"
-        have = progress.voters(self.members)
+        have = [m for m in progress.voters(self.members) if m.vote is self._answers.get(m.link)]
         votes = [(m.vote, m.link) for m in have if m.vote is not None]
         if not self._elects(have):
             return self.become_backing_off()
@@ -322,7 +321,8 @@ class Proposer:
             return self.become_leader()
         if self.primary is None:
             return []  # it went away meanwhile; on_primary comes back here
-        return self._start_check(*scope_of_votes(self.configuration, best, votes, self.ballot))
+        given = (self.configuration, best, votes, self.ballot)
+        return self._start_check(*primary_check.scope_of_votes(*given))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
         return self._deposed(ballot) if self.phase is Phase.LEADING else self.become_backing_off()

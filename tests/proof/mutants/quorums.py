@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
+NOT_JUDGED = "the simulator's operator tries a refused server again, which ends well"
 
 QUORUMS = (
     Mutant(
@@ -145,9 +146,31 @@ QUORUMS = (
         (
             Edit(
                 "Proposer._check_votes",
-                "self._start_check(*scope_of_votes(self.configuration, best, votes, self.ballot))",
+                "self._start_check(*primary_check.scope_of_votes(*given))",
                 "self.become_leader()",
             ),
         ),
+    ),
+    Mutant(
+        "later-greetings-count",
+        "R22",
+        "what greets after the primary was asked does not make its WAL look lost",
+        (
+            Edit(
+                "Proposer._check_greetings",
+                "m.greeting is self._answers.get(m.link)",
+                "m.greeting is not None",
+            ),
+        ),
+        turns_red=f"{SCENARIO}[answers_that_outlast_the_question_to_the_primary]",
+        why_named=NOT_JUDGED,
+    ),
+    Mutant(
+        "later-votes-count",
+        "R22",
+        "what votes after the primary was asked does not make its WAL look lost",
+        (Edit("Proposer._check_votes", "m.vote is self._answers.get(m.link)", "True"),),
+        turns_red=f"{SCENARIO}[answers_that_outlast_the_question_to_the_primary]",
+        why_named=NOT_JUDGED,
     ),
 )
