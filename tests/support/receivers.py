@@ -18,14 +18,22 @@ from tests.support.postgres_server import (
     server_environment,
     server_user,
 )
+from tests.support.waiting import wait_until
+
+
+def pg_receivewal(port: int, slot: str | None = None) -> contextlib.AbstractContextManager[Path]:
+    """Stream from this port of the machine (`receiving`)."""
+    return receiving(f"host=127.0.0.1 port={port} user=postgres", slot)
 
 
 @contextlib.contextmanager
-def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
-    """Yield the directory into which pg_receivewal streams; it connects again when it must."""
+def receiving(dsn: str, slot: str | None = None) -> Iterator[Path]:
+    """Yield the directory into which pg_receivewal streams; it connects again when it must.
+
+    It streams already. Its slot reserves no WAL, so it begins with the segment of that moment.
+    """
     directory = make_directory("walkeeper_receivewal_")
     said = directory / "said"
-    dsn = f"host=127.0.0.1 port={port} user=postgres"
     command = [program("pg_receivewal"), "-d", dsn, "-D", str(directory), "--synchronous", "-v"]
     if slot:
         run_as_server_user([*command[:3], "--slot", slot, "--create-slot", "--if-not-exists"])
@@ -40,12 +48,24 @@ def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
             stderr=output,
         )
     try:
+        wait_until(lambda: "starting log streaming" in said.read_text())
         yield directory
         assert receiver.poll() is None, said.read_text()
     finally:
         receiver.kill()
         receiver.wait()
         shutil.rmtree(directory)
+
+
+def wait_for_last_segments(cluster: Cluster, directory: Path) -> None:
+    """Wait until the directory has the last five whole segments, as safekeeper 1 has them."""
+    cluster.wait_all_equal()
+    last = cluster.primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
+    kept = sorted(path for path in cluster.wal_dir(1).iterdir() if len(path.name) == 24)
+    whole = {path.name: path.read_bytes() for path in kept if path.name < last}
+    wanted = dict(list(whole.items())[-5:])
+    assert len(wanted) == 5
+    wait_until(lambda: wanted.items() <= segments_in(directory).items())
 
 
 def identified(cluster: Cluster, number: int) -> tuple[str, ...]:

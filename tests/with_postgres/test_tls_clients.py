@@ -19,15 +19,13 @@ from tests.support.postgres_server import (
     make_directory,
     own,
     program,
-    run_as_server_user,
     run_program,
     server_environment,
-    server_user,
 )
-from tests.support.receivers import segments_in
+from tests.support.receivers import receiving, wait_for_last_segments
 from tests.support.standbys import wait_replayed
 from tests.support.tls_cluster import TlsCluster, speaking_as
-from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 from walkeeper_common.addresses import parse_address
@@ -121,30 +119,13 @@ def test_a_library_without_libpqs_direct_start_and_one_with_it(cluster: TlsClust
 
 
 def test_pg_receivewal_gets_every_segment(cluster: TlsCluster, files: TlsFiles) -> None:
-    directory = make_directory("walkeeper_receivewal_")
     file = of_the_server(files.path(Role.REPLICA, "archiver"))
     mine = dict.fromkeys(("sslcert", "sslkey", "sslrootcert"), file)
-    dsn = cluster.libpq(1, Role.REPLICA, "archiver", **mine)
-    command = [program("pg_receivewal"), "-d", dsn, "-D", str(directory), "--slot", "archiver"]
-    run_as_server_user([*command, "--create-slot"])
-    receiver = subprocess.Popen(
-        [*command, "--synchronous"], user=server_user(), env=server_environment(), cwd="/"
-    )
-    try:
-        cluster.primary.sql("CREATE TABLE received AS SELECT i, repeat('x', 500) "
-                            "FROM generate_series(1, 20000) i")  # fmt: skip
-        cluster.wait_all_equal()
-        last = cluster.primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
-        kept = sorted(path for path in cluster.wal_dir(1).iterdir() if len(path.name) == 24)
-        whole = {path.name: path.read_bytes() for path in kept if path.name < last}
-        whole = dict(list(whole.items())[-5:])
-        wait_until(lambda: whole.items() <= segments_in(directory).items())
-        assert receiver.poll() is None
-    finally:
-        receiver.kill()
-        receiver.wait()
-        shutil.rmtree(directory)
-        shutil.rmtree(Path(file).parent)
+    with receiving(cluster.libpq(1, Role.REPLICA, "archiver", **mine), "archiver") as directory:
+        rows = "SELECT i, repeat('x', 500) FROM generate_series(1, 20000) i"
+        cluster.primary.sql(f"CREATE TABLE received AS {rows}")
+        wait_for_last_segments(cluster, directory)
+    shutil.rmtree(Path(file).parent)
 
 
 def test_a_standby_streams_over_tls(cluster: TlsCluster, files: TlsFiles) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +17,9 @@ from tests.support.postgres_server import (
     make_directory,
     own,
     program,
-    run_as_server_user,
     run_program,
-    server_environment,
-    server_user,
 )
-from tests.support.receivers import segments_in
+from tests.support.receivers import receiving, wait_for_last_segments
 from tests.support.standbys import wait_replayed
 from tests.support.tls_cluster import TlsCluster
 from tests.support.waiting import wait_until
@@ -121,26 +117,11 @@ def test_psql_logs_in_and_a_wrong_password_gets_the_answer_of_postgresql(
 def test_pg_receivewal_takes_the_password_of_pgpass(
     cluster: PasswordCluster, client_files: ClientFiles
 ) -> None:
-    directory = make_directory("walkeeper_receivewal_")
     dsn = cluster.by_password(1, client_files.ca, passfile=client_files.pgpass)
-    command = [program("pg_receivewal"), "-d", dsn, "-D", str(directory), "--slot", NAME]
-    run_as_server_user([*command, "--create-slot"])
-    receiver = subprocess.Popen(
-        [*command, "--synchronous"], user=server_user(), env=server_environment(), cwd="/"
-    )
-    try:
-        rows = "SELECT i, repeat('x', 500) FROM generate_series(1, 10000) i"
+    with receiving(dsn, NAME) as directory:
+        rows = "SELECT i, repeat('x', 500) FROM generate_series(1, 20000) i"
         cluster.primary.sql(f"CREATE TABLE received AS {rows}")
-        cluster.wait_all_equal()
-        last = cluster.primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
-        kept = sorted(p for p in cluster.wal_dir(1).iterdir() if len(p.name) == 24)
-        whole = [path for path in kept if path.name < last][-5:]
-        written = {path.name: path.read_bytes() for path in whole}
-        wait_until(lambda: written.items() <= segments_in(directory).items())
-    finally:
-        receiver.kill()
-        receiver.wait()
-        shutil.rmtree(directory)
+        wait_for_last_segments(cluster, directory)
 
 
 @pytest.mark.parametrize("where", ["primary_conninfo", "pgpass"])
