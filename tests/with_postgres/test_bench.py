@@ -12,18 +12,20 @@ from tests.support.cluster import walkeeper
 
 pytestmark = pytest.mark.postgres
 SIDES = {"no replication", "pg_receivewal", "walkeeper"}
+TLS_SIDES = {"walkeeper", "walkeeper, TLS"}
 ARCHIVE_SIDES = {"no archive", "archive", "store fails"}
 PUT_SIDES = {"cp and fsync", "walkeeper", "walkeeper, zstd"}
 SHORT = {
     "commit": (("--seconds", "1"), SIDES),
     "bulk": (("--megabytes", "5"), SIDES),
+    "bulk --tls": (("--megabytes", "5"), TLS_SIDES),
     "failover": ((), SIDES),
     "archive": (("--seconds", "1"), ARCHIVE_SIDES),
     "archive-put": (("--segments", "4"), PUT_SIDES),
 }
 
 
-LONG = ("commit", "failover", "archive")
+LONG = ("commit", "bulk --tls", "failover", "archive")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,9 @@ def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> 
     tmp_path.chmod(0o755)
     figures = tmp_path / "figures.json"
     flags, sides = SHORT[what]
-    done = walkeeper("bench", what, "--rounds", "1", "--scale", "1", "--json", str(figures), *flags)
+    done = walkeeper(
+        "bench", *what.split(), "--rounds", "1", "--scale", "1", "--json", str(figures), *flags
+    )
     if "fdatasync does nothing" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from walkeeper_cli.options import config_option, option
+
+if TYPE_CHECKING:
+    from walkeeper_lab.bench.bench_server import BenchServer
+    from walkeeper_lab.bench.rounds import Bench
+
+    MakeBench = Callable[[BenchServer], Bench]
 
 Command = Callable[..., int]
 
@@ -34,10 +40,32 @@ SHARED = (
     config_option,
 )  # fmt: skip
 
+tls_option = option(
+    "--tls", is_flag=True,
+    help="Measure what TLS costs: walkeeper with TLS on all its links, beside walkeeper without.",
+)  # fmt: skip
+
 # Not from WALKEEPER_ARCHIVE: what a benchmark writes belongs to no archive that is in use.
 archive_option = click.option(
     "--archive", metavar="URL", help="The archive.  [default: a directory on the same disk]"
 )
+
+
+def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool) -> int:
+    """Run a benchmark beside pg_receivewal, or beside the same without TLS."""
+    from walkeeper_lab.bench.bench_run import BenchSettings, run
+
+    if not tls:
+        return run(BenchSettings(**flags), make)
+    from walkeeper_cli.certs.local_files import local_tls
+    from walkeeper_lab.bench.sides import NAME, WITH_TLS, sides_of_tls
+
+    return run(
+        BenchSettings(**flags),
+        make,
+        lambda server, directory: sides_of_tls(server, directory, local_tls),
+        ratio=(WITH_TLS, NAME),
+    )
 
 
 def shared(function: Command) -> Command:
@@ -62,13 +90,13 @@ def command() -> None:
     "--seconds", type=click.IntRange(1, 3600), default=20, show_default=True,
     help="The seconds for each side and number of clients in a round.",
 )  # fmt: skip
+@tls_option
 @shared
-def commit(seconds: int, **flags: Any) -> int:
+def commit(seconds: int, tls: bool, **flags: Any) -> int:
     """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N)."""
-    from walkeeper_lab.bench.bench_run import BenchSettings, run
     from walkeeper_lab.bench.commit import Commit
 
-    return run(BenchSettings(**flags), lambda server: Commit(server, seconds))
+    return _measured(flags, lambda server: Commit(server, seconds), tls=tls)
 
 
 @command.command("bulk")
@@ -76,13 +104,13 @@ def commit(seconds: int, **flags: Any) -> int:
     "--megabytes", type=click.IntRange(1, 100_000), default=500, show_default=True,
     help="The bytes that each transaction writes.",
 )  # fmt: skip
+@tls_option
 @shared
-def bulk(megabytes: int, **flags: Any) -> int:
+def bulk(megabytes: int, tls: bool, **flags: Any) -> int:
     """Measure the MB/s of WAL of COPY and of pg_logical_emit_message."""
-    from walkeeper_lab.bench.bench_run import BenchSettings, run
     from walkeeper_lab.bench.bulk import Bulk
 
-    return run(BenchSettings(**flags), lambda server: Bulk(server, megabytes))
+    return _measured(flags, lambda server: Bulk(server, megabytes), tls=tls)
 
 
 @command.command("failover")

@@ -17,14 +17,17 @@ from typing import Protocol
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.child_process import ChildProcess
+from walkeeper_lab.local.local_tls import LocalTls, TlsMaker
 from walkeeper_lab.local.postgresql import USER, PostgreSQL
 from walkeeper_lab.local.tcp_ports import HOST, free_port
 
 RECEIVERS = 3
 QUORUM = 2
 NAME = "walkeeper"
+WITH_TLS = "walkeeper, TLS"
 READY_S = 60.0
 POLL_S = 0.05
 SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
@@ -127,20 +130,24 @@ class Safekeepers:
         beside: Safekeepers | None = None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tls: LocalTls | None = None,
     ) -> None:
         """Take the safekeepers of the side `beside`, with other options, unless it is None."""
-        self.name, self._server, self.cluster = name, server, cluster
+        self.name, self._server, self.cluster, self._tls = name, server, cluster, tls
         self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
         if beside is not None:
             self.addresses = beside.addresses
-        daemons_of = daemons.safekeepers(directory, self.addresses, options, environment)
+        daemons_of = daemons.safekeepers(directory, self.addresses, options, environment, tls)
         self.victims = list(daemons_of.values())
-        named = ("--cluster", cluster, "--slot", NAME, "--application-name", NAME)
+        named = ["--cluster", cluster, "--slot", NAME, "--application-name", NAME]
+        if tls is not None:
+            named += tls.of_proposer()
         self._proposer = daemons.proposer(directory, self.addresses, server.dsn, named)
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
         server = self._server
+        use_credentials(self._tls.admin if self._tls is not None else None)
         await asyncio.gather(*(child.start(READY_S) for child in self.victims))
         try:
             log = CreateSettings(self.addresses, server.dsn, self.cluster, NAME, if_not_exists=True)
@@ -153,6 +160,16 @@ class Safekeepers:
             await _wait_for(server, "")
             for child in (self._proposer, *self.victims):
                 await child.stop()
+
+
+def sides_of_tls(server: PostgreSQL, directory: Path, make_tls: TlsMaker) -> list[Side]:
+    """Return the same safekeepers twice: plain, and with TLS and certificates on every link.
+
+    The primary's own port stays as it is.
+    """
+    plain = Safekeepers(server, directory)
+    tls = make_tls(directory / "tls")
+    return [plain, Safekeepers(server, directory, name=WITH_TLS, beside=plain, tls=tls)]
 
 
 async def _wait_for(server: PostgreSQL, names: str) -> None:

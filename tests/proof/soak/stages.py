@@ -103,6 +103,12 @@ SEARCHES = (
         needs_root=True,
     ),
     Stage(
+        "floods",
+        "connections without a certificate or a password, and the memory that they cost",
+        f"{PYTHON} -m tests.proof.floods --seconds 5 --rounds 1 --seed {{seed}}",
+        needs_minutes=4,
+    ),
+    Stage(
         "large transaction",
         "one transaction of two gigabytes, while proposer, safekeepers and primary fail in it",
         f"{PYTHON} -m tests.failover.large_transaction --gigabytes 2 --seed {{seed}}",

@@ -1,0 +1,118 @@
+"""Floods of connections, and their price in commits a second and in the safekeepers' memory.
+
+    python -m tests.proof.floods                      each flood, in rounds; 10 quiet minutes
+    python -m tests.proof.floods --only passwords     floods whose name matches
+    python -m tests.proof.floods --inputs 1000000     memory: so many inputs before any login
+    python -m tests.proof.floods --list
+
+The peers have no certificate and no password. A ratio compares commits a second with the flood and
+without it. The machine must do nothing else meanwhile. `--inputs` sends beginnings of conversations
+with changed bytes, by 1,000 connections at a time.
+
+Exit codes: 0 the memory stayed within its bound, 1 it did not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.proof.floods.attacks import ATTACKS, MUTATED, Attack, besiege
+from tests.proof.floods.flood_run import Besieged
+from walkeeper_common.addresses import parse_address
+from walkeeper_lab.local.running import forget_surroundings
+
+GROWTH_MB_MAX = 32
+WARM_UP = 20_000  # inputs until caches and the allocator's arenas have their size
+HEAD = """\
+| flood | visits a second | commits a second without | with | ratio | memory grew by |
+|---|---|---|---|---|---|"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the floods that the command line names; return the exit code."""
+    asked = _arguments(arguments)
+    if asked.at:
+        return asyncio.run(_attack(asked))
+    chosen = [each for each in ATTACKS if re.search(asked.only or "", each.name)]
+    if asked.list or not chosen:
+        for each in ATTACKS:
+            _say(f"{each.name:<12} {each.about}")
+        return 0 if asked.list else 2
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    forget_surroundings()
+    directory = Path(tempfile.mkdtemp(prefix="walkeeper_floods_"))
+    try:
+        return asyncio.run(_run(asked, chosen, directory))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _run(asked: argparse.Namespace, chosen: Sequence[Attack], directory: Path) -> int:
+    async with Besieged.made(directory) as besieged:
+        if asked.inputs:
+            return await _memory(besieged, asked.inputs, asked.seed)
+        _say(HEAD)
+        grown = []
+        for attack in chosen:
+            flooded = await besieged.flood(attack, asked.seconds, asked.rounds, asked.seed)
+            _say(flooded.row())
+            grown.append(flooded.grown_mb)
+        return int(max(grown) > GROWTH_MB_MAX)
+
+
+async def _memory(besieged: Besieged, count: int, seed: int) -> int:
+    await besieged.inputs(WARM_UP, seed)
+    before = besieged.memory_bytes()
+    await besieged.inputs(count, seed + 1)
+    grown_mb = (besieged.memory_bytes() - before) / 1e6
+    _say(f"{count} inputs, {MUTATED.at_once} connections at a time: a safekeeper's memory")
+    _say(f"grew from {before / 1e6:.0f} MB by {grown_mb:.1f} MB; the bound is {GROWTH_MB_MAX} MB")
+    return int(grown_mb > GROWTH_MB_MAX)
+
+
+async def _attack(asked: argparse.Namespace) -> int:
+    """Print `begun`, visit until SIGTERM, and print the number of visits."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    attack = next(each for each in (*ATTACKS, MUTATED) if each.name == asked.attack)
+    addresses = [parse_address(each) for each in asked.at.split(",")]
+    visits = besiege(attack, addresses, asked.seed, asked.inputs)
+    work = asyncio.create_task(visits)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+    _say("begun")
+    _say(str(await work))
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.proof.floods",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="REGEX", help="floods whose name matches")
+    parser.add_argument("--seconds", type=int, default=10, help="of each window (10)")
+    parser.add_argument("--rounds", type=int, default=3, help="windows with each flood (3)")
+    parser.add_argument("--inputs", type=int, help="measure memory over so many inputs instead")
+    parser.add_argument("--seed", type=int, default=0, help="of the attacker's dice (0)")
+    parser.add_argument("--list", action="store_true", help="name the floods")
+    parser.add_argument("--at", metavar="ADDRESSES", help="be the attacker of these safekeepers")
+    parser.add_argument("--attack", metavar="NAME", help="the attacker's flood, with --at")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
