@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-from walkeeper_common.errors import StorageError, WalkeeperError
+from walkeeper_common.errors import Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration
@@ -21,6 +21,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.archiving.member_copies import Wanted
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
@@ -67,12 +68,14 @@ class HostedLog:
         settings: SafekeeperSettings,
         share: LoopShare,
         times: DiskTimes | None = None,
+        new_slot_id: Callable[[], bytes] | None = None,
     ) -> None:
         self.cluster = cluster
         self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
         self.sessions = ProposerSessions()
         self._settings, self._loop_share = settings, share
+        self._new_slot_id = new_slot_id
         self._ticks = 0
         self._threads: list[WorkerThread] = []
 
@@ -120,7 +123,8 @@ class HostedLog:
         async def write_reserved(reserved: Reserved) -> None:
             await call(allocator, lambda: folder.save_reserved(reserved))
 
-        slots = DurableSlots(await call(reader, folder.load_slots), write_slots)
+        saved = await call(reader, folder.load_slots)
+        slots = DurableSlots(saved, write_slots, self._new_slot_id)
         copies = TableCopies(self._settings.copy_dsns)
         self.readable = ReadableLog(self.cluster, driver, folder, slots, copies)
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
@@ -170,6 +174,14 @@ class HostedLog:
             await saving
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
+
+    async def share_slots(self, told: SharedSlots) -> SharedSlots:
+        """Take over the slots of the other members; return those of this one.
+
+        Raise Refused for a logical log, which has its slots in its WAL."""
+        if self.readable.logical is not None:
+            raise Refused(f"{self.cluster} is a logical log: its slots are in the log itself")
+        return await self.readable.slots.share(told)
 
     def users(self) -> str | None:
         """Return who uses the log, with the remedy, or None: such a log is not dropped."""

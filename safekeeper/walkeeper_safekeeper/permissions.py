@@ -63,6 +63,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 
 _ADMIN = frozenset((Role.ADMIN,))
@@ -81,6 +82,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     AppendRequest: _LEADERS,
     ReadRequest: _READERS,
     PrimaryReport: _LEADERS,
+    SharedSlots: _LEADERS,  # and a safekeeper's own answer
     # Members: an elected proposer replaces a silent member by a spare (M6)
     MembersQuery: _PEERS,
     PromiseMembers: _LEADERS,

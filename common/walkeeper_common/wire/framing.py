@@ -49,6 +49,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 
 PREFACE = b"WALKEEP\x01"
@@ -81,6 +82,7 @@ Fielded: TypeAlias = (
     | ReserveTimeline
     | TimelineReserved
     | PrimaryReport
+    | SharedSlots
     | DropLog
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
@@ -112,6 +114,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         ReserveTimeline,
         TimelineReserved,
         PrimaryReport,
+        SharedSlots,
         DropLog,
     )
 }
