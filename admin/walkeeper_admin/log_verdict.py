@@ -125,7 +125,7 @@ def judge(document: dict[str, Any]) -> Verdict:
         reasons += _lagging(cluster, lines)
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
-    return _verdict([*reasons, *found])
+    return _verdict([*reasons, *found, *_differing(lines)])
 
 
 def _verdict(reasons: Sequence[Reason]) -> Verdict:
@@ -170,6 +170,19 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['damage']})"
         found.append(Reason(code, State.WARNING, text, remedy, None, line["id"]))
     return found
+
+
+def _differing(lines: Sequence[dict[str, Any]]) -> list[Reason]:
+    """Return a reason for each member whose scrub found copies that differ, and no majority."""
+    return [
+        _warning(
+            "differing",
+            f"{line['differences']} segments of {name_of(line)} differ from another copy",
+            "its log names the copies; docs/runbooks.md#differing",
+        )
+        for line in lines
+        if line.get("differences")
+    ]
 
 
 def trouble_of(line: dict[str, Any]) -> str | None:

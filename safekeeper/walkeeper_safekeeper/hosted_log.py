@@ -21,10 +21,12 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.archiving.member_copies import Wanted
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
+from walkeeper_safekeeper.archiving.range_digests import Comparison, CopyDigests, digest_of
 from walkeeper_safekeeper.archiving.segment_repair import SegmentRepair
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, Tick
@@ -245,13 +247,36 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: archived_lsn was not saved: %s", self.cluster, error)
 
+    def _wanted(self, begin_lsn: Lsn, end_lsn: Lsn, sha256: str | None = None) -> Wanted:
+        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
+        return Wanted(*own, begin_lsn, end_lsn, sha256)
+
+    async def compare_segment(self, begin_lsn: Lsn, end_lsn: Lsn) -> Comparison:
+        """Compare a whole segment with the other copies by digest."""
+        _, reader, _ = self._threads
+        peers, store = self._settings.repair_from, self.driver.store
+        copies = CopyDigests(store, self.offload, peers, reader)
+        return await copies.compare(self._wanted(begin_lsn, end_lsn))
+
+    async def range_digest(self, ask: DigestQuery) -> RangeDigest:
+        """Return the digest of committed WAL on this disk.
+
+        Raise Refused if this disk does not have it all, or has damage there."""
+        _, reader, _ = self._threads
+        begin_lsn, end_lsn, store = ask.begin_lsn, ask.end_lsn, self.driver.store
+        is_here = store.first_lsn <= begin_lsn and end_lsn <= self.readable_lsn
+        is_sound = not self.driver.is_damaged(begin_lsn, end_lsn)
+        if ask.log_uuid != self.configuration.log_uuid or not (is_here and is_sound):
+            raise Refused(f"WAL from {begin_lsn} to {end_lsn} is not sound and whole on this disk")
+        digest = await digest_of(store, reader, begin_lsn, end_lsn)
+        return RangeDigest(begin_lsn, end_lsn, bytes.fromhex(digest))
+
     async def repair_segment(self, flaw: Flaw) -> str | None:
         """Rewrite the segment from the archive or another member; return the place, or None."""
         writer, reader, _ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         source = SegmentRepair(store, self.offload, peers, writer, reader)
-        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
-        wanted = Wanted(*own, flaw.begin_lsn, flaw.end_lsn)
+        wanted = self._wanted(flaw.begin_lsn, flaw.end_lsn, flaw.right)
         return await source.repair(wanted, flaw.at_lsn, await self.whole_end())
 
     # The driver's Surroundings

@@ -24,6 +24,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_common.wire.range_digest import DigestQuery
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -60,6 +61,7 @@ AdminRequest: TypeAlias = (
     | JoinLog
     | ReserveTimeline
     | SharedSlots
+    | DigestQuery
     | DropLog
 )
 
@@ -197,6 +199,9 @@ class LogCatalog:
             case SharedSlots(cluster):
                 found = self.hosted(cluster)
                 return found if isinstance(found, Reject) else await found.share_slots(ask)
+            case DigestQuery(cluster):
+                found = self.hosted(cluster)
+                return found if isinstance(found, Reject) else await found.range_digest(ask)
             case PrepareLog():
                 async with self._creating:
                     return await self._prepare(ask)

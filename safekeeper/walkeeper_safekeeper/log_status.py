@@ -107,6 +107,7 @@ def _disk(log: HostedLog) -> dict[str, object]:
         "damage": None if flaw is None else flaw.text,
         "scrubs": log.scrub.passes,
         "repairs": log.scrub.repairs,
+        "differences": log.scrub.differences,
     }
 
 

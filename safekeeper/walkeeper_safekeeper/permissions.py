@@ -53,6 +53,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -95,6 +96,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ReserveTimeline: _ADMIN,
     DropLog: _ADMIN,
     # Questions
+    DigestQuery: _PEERS,
     LogQuery: _READERS | {Role.MONITOR},
     StatusRequest: _READERS | {Role.MONITOR},
     # Answers
@@ -108,6 +110,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ConsumerSlots: _NOBODY,
     TablesQuery: _NOBODY,
     MembersState: _NOBODY,
+    RangeDigest: _NOBODY,
     TimelineReserved: _NOBODY,
 }
 

@@ -34,6 +34,7 @@ from walkeeper_common.wire.messages import (
     RejectCode,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -113,7 +114,7 @@ class ProposerSession:
         match message:
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
-            case ReserveTimeline() | DropLog() | SharedSlots():
+            case ReserveTimeline() | DropLog() | SharedSlots() | DigestQuery():
                 self._administer(message)
             case PrimaryReport():
                 self._learn(message)

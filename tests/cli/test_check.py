@@ -64,6 +64,11 @@ def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
             "slot backup has no client, and the disk of safekeeper 2 keeps 2.0 GB",
         ),
         (
+            {"differences": 2},
+            "members",
+            "2 segments of safekeeper 2 differ from another copy",
+        ),
+        (
             {"standbys": [STANDBY], "commit_lsn": "1/5", "flush_lsn": "1/5"},
             "readers",
             "s1 at safekeeper 2 lags by 4.0 GB",

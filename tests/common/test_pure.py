@@ -43,6 +43,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -230,6 +231,8 @@ SAMPLES: list[Message] = [
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
     PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, ("role x",), "why"),
     SharedSlots("main", (SharedSlot("s", b"i" * 8, Lsn(5), True),), (b"d" * 8,)),
+    DigestQuery("main", b"u" * 16, Lsn(5), Lsn(9)),
+    RangeDigest(Lsn(5), Lsn(9), b"d" * 32),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

@@ -245,7 +245,7 @@ def test_status_has_the_wal_that_was_acknowledged(monkeypatch: pytest.MonkeyPatc
         cluster="main", driver=bench.driver, configuration=acceptor.durable.configuration,
         readable=SimpleNamespace(logical=None, readers=(), slots=SimpleNamespace(slots=())),
         offload=None, sessions=ProposerSessions(), times=DiskTimes(),
-        scrub=SimpleNamespace(flaw=None, passes=0, repairs=0),
+        scrub=SimpleNamespace(flaw=None, passes=0, repairs=0, differences=0),
     )  # fmt: skip
     assert log_status(cast(HostedLog, log))["flush_lsn"] == str(end)
 

@@ -53,11 +53,11 @@ class Damaged:
     def on_disk(self) -> bytes:
         return self.store.disk.read_at(self.name, 0, self.store.segment_bytes)
 
-    async def repaired(self) -> str | None:
+    async def repaired(self, wanted: Wanted | None = None) -> str | None:
         threads = [WorkerThread(name, lambda defect: None) for name in ("writer", "reader")]
         source = SegmentRepair(self.store, None, PEERS, *threads)
         try:
-            return await source.repair(self.wanted, self.at_lsn, self.end_lsn)
+            return await source.repair(wanted or self.wanted, self.at_lsn, self.end_lsn)
         finally:
             for thread in threads:
                 thread.stop()

@@ -39,6 +39,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -83,6 +84,8 @@ Fielded: TypeAlias = (
     | TimelineReserved
     | PrimaryReport
     | SharedSlots
+    | DigestQuery
+    | RangeDigest
     | DropLog
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
@@ -115,6 +118,8 @@ _FIELDED: dict[int, type[Fielded]] = {
         TimelineReserved,
         PrimaryReport,
         SharedSlots,
+        DigestQuery,
+        RangeDigest,
         DropLog,
     )
 }

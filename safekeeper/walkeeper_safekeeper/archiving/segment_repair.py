@@ -2,7 +2,8 @@
 
     SegmentRepair(…).repair(…)     the place of the copy, or None if there is no good one at hand
 
-The archive's copy was compared with this log once. A member's copy must continue the record at
+The archive's copy was compared with this log once. Where copies were compared by digest, only one
+with the digest of most copies is taken. A member's copy must continue the record at
 which the scrub stopped, by the CRCs of all its records. The driver serves nothing of the segment
 until a later pass of the scrub has found it sound.
 """
@@ -19,10 +20,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.member_copies import Wanted, agreed_copy
 from walkeeper_safekeeper.archiving.offload import Offload
+from walkeeper_safekeeper.archiving.range_digests import ARCHIVE
 from walkeeper_safekeeper.storage.record_steps import PatchedWal
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
-ARCHIVE = "the archive"
 MEMBER = "another member"
 
 
@@ -46,7 +47,7 @@ class SegmentRepair:
         if not begin_lsn >= self.store.first_lsn:
             return None
         wal, place = await self._archived(begin_lsn, wanted.end_lsn), ARCHIVE
-        if wal is None:
+        if wal is None or not wanted.takes(wal):
             wal, place = await self._members(wanted, at_lsn, whole_lsn), MEMBER
         if wal is None or len(wal) != self.store.segment_bytes:
             return None

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 LINKS = "tests/proposer/test_pure_linked_addresses.py::test_"
 WATCH = "tests/common/test_certificate_watch.py::test_"
 SCRUB = "tests/safekeeper/test_scrub.py::test_"
+DIGESTS = "tests/safekeeper/test_range_digests.py::test_"
 REPAIR = "tests/archive/test_repair_postgres.py::test_"
 CHECK = "tests/cli/test_check.py::test_"
 TIMES = "tests/safekeeper/test_disk_times.py::test_"
@@ -53,6 +54,34 @@ OPERATING = (
         (Edit("LinkedAddresses._added", "address in self.all", "False"),),
         turns_red=LINKS + "an_address_of_the_command_line_is_never_dropped",
         why_named=NO_ADDRESSES,
+    ),
+    Mutant(
+        "digests-are-not-compared",
+        "scrub",
+        "a segment is compared with other copies although its records are sound",
+        (Edit("Scrub.one_pass", "compared_lsn + store.segment_bytes <= at_lsn", "False"),),
+        turns_red=SCRUB + "each_whole_segment_is_compared_with_other_copies_once",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "one-copy-condemns-another",
+        "scrub",
+        "a copy is wrong only if two others agree against it, and are more",
+        (
+            Edit(
+                "range_digests.judge", "witnesses >= WITNESSES_MIN and witnesses > holders", "True"
+            ),
+        ),
+        turns_red=DIGESTS + "ours_is_wrong_if_two_others_agree_and_are_more",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "any-copy-repairs-a-digest",
+        "scrub",
+        "only a copy with the digest of most others replaces a segment that they contradict",
+        (Edit("Wanted.takes", "self.sha256 in (None, hashlib.sha256(copy).hexdigest())", "True"),),
+        turns_red=DIGESTS + "only_a_copy_with_the_digest_of_most_repairs",
+        why_named=NO_SCRUB,
     ),
     Mutant(
         "renewed-certificate-waits-for-a-connection",
