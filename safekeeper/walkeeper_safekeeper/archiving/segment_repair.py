@@ -2,10 +2,10 @@
 
     SegmentRepair(…).repair(…)     the place of the copy, or None if there is no good one at hand
 
-The archive's copy was compared with this log once. Where copies were compared by digest, only one
-with the digest of most copies is taken. A member's copy must continue the record at
-which the scrub stopped, by the CRCs of all its records. The driver serves nothing of the segment
-until a later pass of the scrub has found it sound.
+A copy must continue the record at which the scrub stopped, by the CRCs of all its records. Where
+copies were compared by digest, it must have the digest of most of them. If no copy fits, since the
+next segment is damaged too, the archive's is taken. It was compared with this log once. The driver
+serves nothing of the segment until a later pass of the scrub has found it sound.
 """
 
 from __future__ import annotations
@@ -46,14 +46,33 @@ class SegmentRepair:
         begin_lsn = wanted.begin_lsn
         if not begin_lsn >= self.store.first_lsn:
             return None
-        wal, place = await self._archived(begin_lsn, wanted.end_lsn), ARCHIVE
-        if wal is None or not wanted.takes(wal):
-            wal, place = await self._members(wanted, at_lsn, whole_lsn), MEMBER
-        if wal is None or len(wal) != self.store.segment_bytes:
+        archived = await self._archived(begin_lsn, wanted.end_lsn)
+        wal, place = archived, ARCHIVE
+        if not await self._fits(wal, wanted, at_lsn, whole_lsn):
+            wal, place = await self._members(wanted), MEMBER
+        if not await self._fits(wal, wanted, at_lsn, whole_lsn):
+            wal, place = self._only_copy(archived, wanted), ARCHIVE
+        if wal is None:
             return None
         copy = wal
         await call(self.writer, lambda: self._rewrite(begin_lsn, copy))
         return place
+
+    async def _fits(self, wal: bytes | None, wanted: Wanted, at_lsn: Lsn, whole_lsn: Lsn) -> bool:
+        """Return True for a whole segment with the wanted digest, all of whose records are sound
+        from the scrub's record on."""
+        if wal is None or len(wal) != self.store.segment_bytes or not wanted.takes(wal):
+            return False
+        patched = PatchedWal(self.store, wanted.begin_lsn, wal)
+        try:
+            return await call(self.reader, lambda: patched.bears_out(at_lsn, whole_lsn))
+        except (StorageError, WalRemoved):
+            return False
+
+    def _only_copy(self, archived: bytes | None, wanted: Wanted) -> bytes | None:
+        """Return the archive's copy if its last record may go on in the next damaged segment."""
+        is_whole = archived is not None and len(archived) == self.store.segment_bytes
+        return archived if is_whole and wanted.sha256 is None else None
 
     def _rewrite(self, begin_lsn: Lsn, wal: bytes) -> None:
         store = self.store
@@ -72,19 +91,10 @@ class SegmentRepair:
         found = await asyncio.to_thread(offload.archive.read, file)
         return None if found is None else bytes(found)
 
-    async def _members(self, wanted: Wanted, at_lsn: Lsn, whole_lsn: Lsn) -> bytes | None:
-        """Return the copy of the members, or None if it does not bear out the scrub's record.
+    async def _members(self, wanted: Wanted) -> bytes | None:
+        """Return the copy of the members.
 
         A segment in which the timeline changes has two files, and needs the archive."""
-        begin_lsn, end_lsn = wanted.begin_lsn, wanted.end_lsn
-        if not self.peers or self.store.file_end(begin_lsn) != end_lsn:
+        if not self.peers or self.store.file_end(wanted.begin_lsn) != wanted.end_lsn:
             return None
-        wal = await asyncio.to_thread(agreed_copy, wanted, self.peers)
-        if wal is None:
-            return None
-        patched = PatchedWal(self.store, begin_lsn, wal)
-        try:
-            sound = await call(self.reader, lambda: patched.bears_out(at_lsn, whole_lsn))
-        except (StorageError, WalRemoved):
-            return None
-        return wal if sound else None
+        return await asyncio.to_thread(agreed_copy, wanted, self.peers)

@@ -8,6 +8,7 @@ LINKS = "tests/proposer/test_pure_linked_addresses.py::test_"
 WATCH = "tests/common/test_certificate_watch.py::test_"
 SCRUB = "tests/safekeeper/test_scrub.py::test_"
 DIGESTS = "tests/safekeeper/test_range_digests.py::test_"
+OFFLOAD = "tests/archive/test_offload.py::test_"
 REPAIR = "tests/archive/test_repair_postgres.py::test_"
 CHECK = "tests/cli/test_check.py::test_"
 TIMES = "tests/safekeeper/test_disk_times.py::test_"
@@ -82,6 +83,30 @@ OPERATING = (
         (Edit("Wanted.takes", "self.sha256 in (None, hashlib.sha256(copy).hexdigest())", "True"),),
         turns_red=DIGESTS + "only_a_copy_with_the_digest_of_most_repairs",
         why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "damaged-wal-is-archived",
+        "sound_wal",
+        "WAL whose records are not sound gets no receipt",
+        (Edit("SoundWal.read", "self._check(begin_lsn, end_lsn, readable_lsn)", "pass"),),
+        turns_red=OFFLOAD + "damaged_wal_gets_no_receipt",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "condemned-wal-is-archived",
+        "sound_wal",
+        "WAL that the scrub found damaged gets no receipt",
+        (Edit("SoundWal.read", "self._driver.is_damaged(begin_lsn, end_lsn)", "False"),),
+        turns_red=OFFLOAD + "a_segment_that_the_scrub_found_damaged_gets_no_receipt",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
+        "certificate-ends-without-a-line",
+        "certificate_watch",
+        "the log of a daemon warns at its start if the certificate ends soon",
+        (Edit("certificate_watch.watch_files", "-math.inf", "time.monotonic()"),),
+        turns_red=WATCH + "a_day_has_one_warning",
+        why_named=NO_CERTIFICATES,
     ),
     Mutant(
         "renewed-certificate-waits-for-a-connection",

@@ -51,7 +51,7 @@ READING = (
         "repair-by-any-copy",
         "R13",
         "a damaged segment takes a copy only if all its records are sound",
-        (Edit("SegmentRepair._members", "wal if sound else None", "wal"),),
+        (Edit("SegmentRepair._fits", "patched.bears_out(at_lsn, whole_lsn)", "True"),),
         turns_red="tests/safekeeper/test_segment_repair.py::"
         "test_a_copy_with_a_record_that_is_not_sound_is_not_taken",
         why_named="no simulated disk loses committed WAL",
