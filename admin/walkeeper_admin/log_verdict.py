@@ -100,6 +100,10 @@ LOST_REMEDY = (
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
 )
 
+CHANGE_REMEDY = (
+    "wait until it has joined; commits go on. If it does not come, start it, or take the change "
+    "back: `walkeeper members cancel`, for a replacement `walkeeper replace --cancel`"
+)
 SEALED_REMEDY = (
     "`walkeeper settle --seal` has sealed the log: promote the standby and start `walkeeper "
     "proposer` for it; if there is none, start `walkeeper proposer --resume` for the old primary"
@@ -115,7 +119,7 @@ def judge(document: dict[str, Any]) -> Verdict:
         return Verdict(blocking.state, blocking.text, (blocking, *members))
     reasons = [*_hanging(cluster)]
     if (text := _under_way(cluster, lines)) is not None:
-        reasons.append(_warning("replacing", text, "wait until it has joined; commits go on"))
+        reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
     if deaf := _deaf(cluster):
         text = f"the proposer is not heard by {', '.join(deaf)}"

@@ -156,8 +156,8 @@ class Scrub:
             differing[begin_lsn] = found.differing
         if self._differing.get(begin_lsn) != found.differing:
             logger.error(
-                "cluster %s: the copy of segment %s of %s differs from ours, and no majority says "
-                "which one is right: %s",
+                "cluster %s: segment %s is not the same here and at %s, and no majority says which "
+                "one is right: %s",
                 self._log.cluster, name, places, DIFFERENCE_REMEDY,
             )  # fmt: skip
         return None

@@ -46,7 +46,7 @@ def slots_of(*lines: dict[str, Any]) -> Finding:
 def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
     findings = found()
     assert list(findings) == [
-        "members", "disk space", "fdatasync", "clocks", "versions", "slots", "readers"
+        "members", "disk space", "fdatasync", "clocks", "versions", "scrub", "slots", "readers"
     ]  # fmt: skip
     assert worst(list(findings.values())) is Grade.OK
 
@@ -57,6 +57,7 @@ def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
         ({"free_bytes": 9 * GB}, "disk space", "safekeeper 2 has 9.0 GB of 100.0 GB free"),
         ({"fsync_s": 0.06}, "fdatasync", "safekeeper 2 takes 60.00 ms"),
         ({"clock_skew_s": -7.2}, "clocks", "safekeeper 2 is -7 s off"),
+        ({"repairs": 3}, "scrub", "safekeeper 2 has rewritten 3 damaged segments"),
         ({"version": "2"}, "versions", "safekeeper 2 runs 2"),
         (
             {"slots": [SLOT], "kept_bytes": 2 * GB, "kept_for": "slot backup"},

@@ -7,6 +7,8 @@ import hashlib
 import itertools
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,13 @@ from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.range_digest import RANGE_BYTES_MAX, DigestQuery
 from walkeeper_safekeeper.archiving import segment_repair
 from walkeeper_safekeeper.archiving.member_copies import Wanted
-from walkeeper_safekeeper.archiving.range_digests import Comparison, digest_of, judge
+from walkeeper_safekeeper.archiving.range_digests import (
+    LOST,
+    Comparison,
+    CopyDigests,
+    digest_of,
+    judge,
+)
 from walkeeper_safekeeper.archiving.segment_repair import MEMBER
 
 
@@ -80,6 +88,34 @@ def test_only_a_copy_with_the_digest_of_most_repairs(monkeypatch: pytest.MonkeyP
     wanted = replace(damaged.wanted, sha256=sha256)
     assert asyncio.run(damaged.repaired(wanted)) == MEMBER
     assert damaged.on_disk() == damaged.sound
+
+
+@pytest.mark.parametrize("earlier", ["a" * 64, None])
+def test_an_object_that_the_archive_lost_differs_and_one_that_was_pruned_does_not(
+    earlier: str | None,
+) -> None:
+    damaged = Damaged()
+    store, begin_lsn = damaged.store, damaged.begin_lsn
+    receipts = {Lsn(begin_lsn - store.segment_bytes): earlier}
+
+    def receipt(file: SimpleNamespace) -> SimpleNamespace | None:
+        digest = receipts.get(file.begin_lsn)
+        return None if digest is None else SimpleNamespace(wal_sha256=digest)
+
+    offload: Any = SimpleNamespace(
+        archived_lsn=Lsn(1 << 40),
+        file_of=lambda lsn: SimpleNamespace(begin_lsn=lsn, name=store.name_of(lsn)),
+        archive=SimpleNamespace(receipt=receipt),
+    )
+
+    async def story() -> Comparison:
+        reader = WorkerThread("reader", lambda defect: None)
+        try:
+            return await CopyDigests(store, offload, (), reader).compare(damaged.wanted)
+        finally:
+            reader.stop()
+
+    assert asyncio.run(story()).differing == ((LOST,) if earlier else ())
 
 
 @pytest.mark.parametrize("size", [-1, 0, RANGE_BYTES_MAX + 1])

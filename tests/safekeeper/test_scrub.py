@@ -150,4 +150,4 @@ def test_copies_that_differ_without_a_majority_are_reported_and_served(
     scrubbing, flaw = one_pass(log)
     assert flaw is None and scrubbing.differences == 1
     (line,) = [record.getMessage() for record in caplog.records]
-    assert f"segment {store.name_of(begin_lsn)} of the archive differs from ours" in line
+    assert f"segment {store.name_of(begin_lsn)} is not the same here and at the archive" in line

@@ -25,6 +25,7 @@ def from_status(document: dict[str, Any]) -> list[Finding]:
         _fsyncs,
         _clocks,
         _versions,
+        _scrub,
         _slots,
         _standbys,
     )
@@ -103,6 +104,21 @@ def _versions(lines: Lines) -> list[Finding]:
     why = "a mixture is for the time of an upgrade"
     remedy = "finish the upgrade: safekeepers one after the other, the proposer last"
     return [Finding("versions", Grade.WARNING, text, why, remedy)]
+
+
+def _scrub(lines: Lines) -> list[Finding]:
+    """Judge the disks by what a scrub has mended. `members` has damage that is still there."""
+    mended = [
+        f"{name_of(line)} has rewritten {line['repairs']} damaged segments since its start"
+        for line in lines
+        if line.get("repairs")
+    ]
+    if mended:
+        why = "the disk has lost bytes, and may lose more than other copies have"
+        remedy = "look at the disk and the kernel's log: docs/runbooks.md#damaged"
+        return [Finding("scrub", Grade.WARNING, "; ".join(mended), why, remedy)]
+    passes = [line.get("scrubs") or 0 for line in lines]
+    return [ok("scrub", f"no damage in {min(passes, default=0)} passes or more")]
 
 
 def _slots(lines: Lines) -> list[Finding]:

@@ -34,6 +34,7 @@ logger = logging.getLogger("walkeeper.scrub")
 PIECE_BYTES = 1 << 20  # other reads of the disk go between two pieces
 WITNESSES_MIN = 2  # so many other copies have to agree against ours
 ARCHIVE = "the archive"
+LOST = "the archive, which has lost it"  # an object between others, without a receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ class CopyDigests:
 
     async def _others(self, wanted: Wanted) -> dict[str, str]:
         found: dict[str, str] = {}
-        if archived := await self._archived(wanted):
-            found[ARCHIVE] = archived
+        found |= await self._archived(wanted)
         for address in self.peers:
             try:
                 answer = await asyncio.to_thread(peer_digest, wanted, address)
@@ -96,20 +96,24 @@ class CopyDigests:
                 found[f"safekeeper {answer[0]}"] = answer[1]
         return found
 
-    async def _archived(self, wanted: Wanted) -> str | None:
-        """Return the digest of the archive's receipt, or None without one.
+    async def _archived(self, wanted: Wanted) -> dict[str, str]:
+        """Return the digest of the archive's receipt, or that the archive has lost the segment.
 
         A segment in which the timeline changes has two files, and no receipt of its own."""
         offload, begin_lsn = self.offload, wanted.begin_lsn
         if offload is None or offload.archived_lsn < wanted.end_lsn:
-            return None
+            return {}
         file = offload.file_of(begin_lsn)
         is_one = self.store.file_end(begin_lsn) == wanted.end_lsn
         if not is_one or file.name != self.store.name_of(begin_lsn):
-            return None
+            return {}
         try:
             receipt = await asyncio.to_thread(offload.archive.receipt, file)
+            if receipt is not None:
+                return {ARCHIVE: receipt.wal_sha256}
+            earlier = offload.file_of(Lsn(begin_lsn - self.store.segment_bytes))
+            is_lost = await asyncio.to_thread(offload.archive.receipt, earlier) is not None
         except ArchiveError as error:
             logger.debug("cluster %s: no receipt to compare: %s", wanted.cluster, error)
-            return None
-        return None if receipt is None else receipt.wal_sha256
+            return {}
+        return {LOST: ""} if is_lost else {}  # else the archive begins later: it was pruned
