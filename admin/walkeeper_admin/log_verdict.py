@@ -181,7 +181,7 @@ def _differing(lines: Sequence[dict[str, Any]]) -> list[Reason]:
     return [
         _warning(
             "differing",
-            f"{line['differences']} segments of {name_of(line)} differ from another copy",
+            f"segments of {name_of(line)} that differ from another copy: {line['differences']}",
             "its log names the copies; docs/runbooks.md#differing",
         )
         for line in lines

@@ -57,7 +57,11 @@ def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
         ({"free_bytes": 9 * GB}, "disk space", "safekeeper 2 has 9.0 GB of 100.0 GB free"),
         ({"fsync_s": 0.06}, "fdatasync", "safekeeper 2 takes 60.00 ms"),
         ({"clock_skew_s": -7.2}, "clocks", "safekeeper 2 is -7 s off"),
-        ({"repairs": 3}, "scrub", "safekeeper 2 has rewritten 3 damaged segments"),
+        (
+            {"repairs": 3},
+            "scrub",
+            "damaged segments that safekeeper 2 has rewritten since its start: 3",
+        ),
         ({"version": "2"}, "versions", "safekeeper 2 runs 2"),
         (
             {"slots": [SLOT], "kept_bytes": 2 * GB, "kept_for": "slot backup"},
@@ -67,7 +71,7 @@ def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
         (
             {"differences": 2},
             "members",
-            "2 segments of safekeeper 2 differ from another copy",
+            "segments of safekeeper 2 that differ from another copy: 2",
         ),
         (
             {"standbys": [STANDBY], "commit_lsn": "1/5", "flush_lsn": "1/5"},

@@ -109,7 +109,7 @@ def _versions(lines: Lines) -> list[Finding]:
 def _scrub(lines: Lines) -> list[Finding]:
     """Judge the disks by what a scrub has mended. `members` has damage that is still there."""
     mended = [
-        f"{name_of(line)} has rewritten {line['repairs']} damaged segments since its start"
+        f"damaged segments that {name_of(line)} has rewritten since its start: {line['repairs']}"
         for line in lines
         if line.get("repairs")
     ]
