@@ -92,8 +92,8 @@ class Scrub:
                 self.passes += 1
                 self._report(flaw)
                 if flaw is not None and flaw != self._repaired:
-                    self._repaired = flaw
                     if place := await self._log.repair_segment(flaw):
+                        self._repaired = flaw  # without a copy, the next pass tries again
                         self.repairs += 1
                         logger.warning(
                             "cluster %s: rewrote the segment at %s from %s; it is read again",

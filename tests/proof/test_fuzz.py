@@ -124,7 +124,7 @@ def takes_trailing_bytes(patch: pytest.MonkeyPatch) -> None:
 def takes_a_slot_twice(patch: pytest.MonkeyPatch) -> None:
     def load(self: physical_slots.Slots, saved: bytes, file_name: str) -> None:
         _, slots, _ = physical_slots._decode(saved, file_name)
-        for name, restart_lsn, slot_id in slots:
+        for name, restart_lsn, slot_id, _ in slots:
             self._put(name, slot_id, restart_lsn=restart_lsn)
 
     patch.setattr(physical_slots.Slots, "_load", load)

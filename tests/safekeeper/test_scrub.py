@@ -60,6 +60,7 @@ class ScrubbedLog:
     def __init__(self, store: WalStore, end_lsn: Lsn) -> None:
         self.driver = cast(Driver, SimpleNamespace(store=store, damaged=None))
         self.repairs, self._end_lsn = list[Lsn](), end_lsn
+        self.place: str | None = None  # where the good copy is
         self.compared, self.copies = list[Lsn](), dict[Lsn, Comparison]()
 
     async def whole_end(self) -> Lsn:
@@ -71,7 +72,7 @@ class ScrubbedLog:
 
     async def repair_segment(self, flaw: scrub.Flaw) -> str | None:
         self.repairs.append(flaw.begin_lsn)
-        return None
+        return self.place
 
 
 def test_damage_is_withheld_and_one_place_is_repaired_once(
@@ -86,6 +87,7 @@ def test_damage_is_withheld_and_one_place_is_repaired_once(
     (byte,) = disk.read_at(name, offset, 1)
     disk.write_at(name, offset, [bytes([byte ^ 0x40])])
     log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    log.place = "a copy that is no better"
 
     async def story() -> None:
         reader = WorkerThread("scrub", lambda defect: None)
@@ -99,6 +101,32 @@ def test_damage_is_withheld_and_one_place_is_repaired_once(
     begin_lsn = store.segment_start(at_lsn)
     assert log.driver.damaged == (begin_lsn, begin_lsn + store.segment_bytes)
     assert log.repairs == [begin_lsn]
+
+
+def test_damage_without_a_copy_is_tried_again_with_the_next_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another member may archive the segment a while later."""
+    monkeypatch.setattr(scrub, "PAUSE_S", 0.0)
+    wal = plain_wal(3, 400)
+    store = filled(FaultyDisk(Random(3)), wal)
+    log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    begin_lsn = store.first_lsn.round_up(store.segment_bytes)
+    log.copies = {begin_lsn: Comparison(("safekeeper 2", "safekeeper 3"), "d")}
+
+    async def story() -> None:
+        reader = WorkerThread("scrub", lambda defect: None)
+        scrubbing = scrub.Scrub(log, 1 << 40, reader)
+        running = asyncio.create_task(scrubbing.run())
+        await until(lambda: len(log.repairs) >= 2, 20)
+        log.place = "the archive"
+        await until(lambda: scrubbing.repairs == 1, 20)
+        log.copies = {}
+        await until(lambda: scrubbing.flaw is None, 20)
+        running.cancel()
+        reader.stop()
+
+    asyncio.run(story())
 
 
 def one_pass(log: ScrubbedLog) -> tuple[scrub.Scrub, scrub.Flaw | None]:

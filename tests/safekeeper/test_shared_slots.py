@@ -193,6 +193,18 @@ def test_slots_of_an_older_version_get_the_same_id_on_each_member() -> None:
         Slots(seal(FILE_MAGIC, 1, twice))
 
 
+def test_a_copy_keeps_no_wal_on_the_disk_if_the_archive_has_it() -> None:
+    """Until its reader comes to this member, also after a restart."""
+    one, two = member(), member()
+    one.create("s", temporary=False, restart_lsn=A, pid=1)
+    share(one, two)
+    two = Slots(two.image().data)
+    assert [len(each.holding(has_archive=True)) for each in (one, two)] == [1, 0]
+    assert [len(each.holding(has_archive=False)) for each in (one, two)] == [1, 1]
+    two.acquire("s", pid=1)
+    assert len(two.holding(has_archive=True)) == 1
+
+
 def test_a_drop_is_saved() -> None:
     slots = member()
     slots.create("s", temporary=False, restart_lsn=A, pid=1)

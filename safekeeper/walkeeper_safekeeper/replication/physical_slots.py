@@ -45,6 +45,7 @@ NAMES_ONLY = 1  # the version whose slots have no ids
 _COUNT = Struct("!H")
 _SLOT_ID = Struct(f"{SLOT_ID_BYTES}s")
 _ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_lsn
+_TAIL = Struct(f"!{SLOT_ID_BYTES}s?")  # behind the name: slot_id, is_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Slot:
     durable_lsn: Lsn | None = None
     active_pid: int | None = None
     slot_id: bytes = bytes(SLOT_ID_BYTES)  # the same on all members
+    is_copy: bool = False  # it came from another member, and no reader has used it here
 
     @property
     def retention_lsn(self) -> Lsn | None:
@@ -96,8 +98,8 @@ class Slots:
     def _load(self, saved: bytes, file_name: str) -> None:
         version, slots, dropped = _decode(saved, file_name)
         self._dropped = dropped
-        for name, restart_lsn, slot_id in slots:
-            self._put(name, slot_id, restart_lsn=restart_lsn)
+        for name, restart_lsn, slot_id, is_copy in slots:
+            self._put(name, slot_id, restart_lsn=restart_lsn, is_copy=is_copy)
             self._slots[name] = replace(self._slots[name], durable_lsn=restart_lsn)
         is_once = len(self._slots) == len(slots)
         if not is_once or (version == FILE_VERSION and self.image().data != saved):
@@ -142,10 +144,18 @@ class Slots:
             )
 
     def _put(
-        self, name: str, slot_id: bytes, *, restart_lsn: Lsn | None, temporary: bool = False
+        self,
+        name: str,
+        slot_id: bytes,
+        *,
+        restart_lsn: Lsn | None,
+        temporary: bool = False,
+        is_copy: bool = False,
     ) -> None:
         self._serial += 1
-        self._slots[name] = Slot(self._serial, name, temporary, restart_lsn, slot_id=slot_id)
+        self._slots[name] = Slot(
+            self._serial, name, temporary, restart_lsn, slot_id=slot_id, is_copy=is_copy
+        )
 
     def drop(self, name: str, *, pid: int) -> Slot:
         """Remove and return the slot; raise 55006 while another connection uses it."""
@@ -164,7 +174,7 @@ class Slots:
         """Give the slot to the connection `pid`, which moves it; raise 55006 if another has it."""
         slot = self.get(name)
         _check_free(slot, pid)
-        self._slots[name] = replace(slot, active_pid=pid)
+        self._slots[name] = replace(slot, active_pid=pid, is_copy=False)
         return self._slots[name]
 
     def release(self, name: str, *, pid: int) -> None:
@@ -231,7 +241,7 @@ class Slots:
     def _follow_one(self, one: SharedSlot) -> None:
         slot = self._slots.get(one.name)
         if slot is None and len(self._slots) < SLOTS_MAX:
-            self._put(one.name, one.slot_id, restart_lsn=one.restart_lsn)
+            self._put(one.name, one.slot_id, restart_lsn=one.restart_lsn, is_copy=True)
         elif slot is not None and not slot.temporary:
             self._slots[one.name] = replace(slot, slot_id=min(slot.slot_id, one.slot_id))
             if one.restart_lsn is not None:
@@ -242,13 +252,18 @@ class Slots:
         wanted = [slot.retention_lsn for slot in self._slots.values()]
         return min((lsn for lsn in wanted if lsn is not None), default=None)
 
+    def holding(self, *, has_archive: bool) -> list[Slot]:
+        """Return the slots that keep WAL on this disk. A copy needs none if there is an archive."""
+        return [slot for slot in self if not (has_archive and slot.is_copy)]
+
     def image(self) -> SlotImage:
         """Return the file's content that makes the present memory durable."""
         lasting = [slot for slot in self if not slot.temporary]
         body = [_COUNT.pack(len(lasting))]
         for slot in lasting:
             name, lsn = slot.name.encode(), slot.restart_lsn
-            body.append(_ENTRY.pack(len(name), lsn is not None, lsn or 0) + name + slot.slot_id)
+            front = _ENTRY.pack(len(name), lsn is not None, lsn or 0)
+            body.append(front + name + _TAIL.pack(slot.slot_id, slot.is_copy))
         body += [_COUNT.pack(len(self._dropped)), *self._dropped]
         data = seal(FILE_MAGIC, FILE_VERSION, b"".join(body))
         return SlotImage(data, {slot.serial: slot.restart_lsn for slot in lasting})
@@ -292,7 +307,7 @@ def id_of_name(name: str) -> bytes:
     return bytes(4) + hashlib.sha256(name.encode()).digest()[:4]
 
 
-_Entry = tuple[str, Lsn | None, bytes]
+_Entry = tuple[str, Lsn | None, bytes, bool]
 
 
 def _decode(saved: bytes, file_name: str) -> tuple[int, list[_Entry], tuple[bytes, ...]]:
@@ -307,9 +322,9 @@ def _decode(saved: bytes, file_name: str) -> tuple[int, list[_Entry], tuple[byte
             at += _ENTRY.size + name_bytes
             name = body[at - name_bytes : at].decode("ascii")
             check_name(name)
-            slot_id = _slot_id(body, at) if has_ids else id_of_name(name)
-            at += SLOT_ID_BYTES * has_ids
-            entries.append((name, Lsn(lsn) if has_lsn else None, slot_id))
+            slot_id, is_copy = _TAIL.unpack_from(body, at) if has_ids else (id_of_name(name), False)
+            at += _TAIL.size * has_ids
+            entries.append((name, Lsn(lsn) if has_lsn else None, slot_id, is_copy))
         if has_ids:
             gone, at = _COUNT.unpack_from(body, at)[0], at + _COUNT.size
             dropped = [_slot_id(body, at + SLOT_ID_BYTES * number) for number in range(gone)]

@@ -29,7 +29,7 @@ class SlotHoldsWal(Incident):
 
     def cause(self) -> None:
         stage = self.stage
-        where = f"host=127.0.0.1 port={stage.ports[VICTIM - 1]} user=postgres dbname=x"
+        where = f"host=127.0.0.1 port={stage.ports[VICTIM - 1]} user=postgres dbname=replication"
         making = "CREATE_REPLICATION_SLOT gone PHYSICAL RESERVE_WAL"
         run_as_server_user([program("psql"), f"{where} replication=true", "-c", making])
         free = os.statvfs(stage.disks[VICTIM - 1].mount_point)
@@ -80,6 +80,7 @@ class WrongTimeline(Incident):
     def cause(self) -> None:
         standby = self.stage.standby
         standby.configure({"synchronous_standby_names": "", "wal_keep_size": KEPT_BY_STANDBY})
+        standby.pg_ctl("reload")
         standby.promote()
         standby.sql("CREATE TABLE nobody_acknowledged (i int)")
         self.stage.fill(2)

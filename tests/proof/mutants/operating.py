@@ -57,6 +57,20 @@ OPERATING = (
         why_named=NO_ADDRESSES,
     ),
     Mutant(
+        "damage-without-a-copy-stays",
+        "scrub",
+        "a flaw without a copy at hand is tried again with the next pass",
+        (
+            Edit(
+                "Scrub.run",
+                "flaw is not None and flaw != self._repaired",
+                "flaw is not None and self.passes == 1",
+            ),
+        ),
+        turns_red=SCRUB + "damage_without_a_copy_is_tried_again_with_the_next_pass",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
         "digests-are-not-compared",
         "scrub",
         "a segment is compared with other copies although its records are sound",

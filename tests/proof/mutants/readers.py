@@ -205,4 +205,12 @@ READING = (
         turns_red=SHARED + "a_drop_is_saved",
         why_named=NO_SLOTS,
     ),
+    Mutant(
+        "copies-hold-archived-wal",
+        "R14",
+        "with an archive, a copy of a slot keeps no WAL on the disk",
+        (Edit("Slots.holding", "has_archive and slot.is_copy", "False"),),
+        turns_red=SHARED + "a_copy_keeps_no_wal_on_the_disk_if_the_archive_has_it",
+        why_named=NO_SLOTS,
+    ),
 )
