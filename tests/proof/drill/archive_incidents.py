@@ -102,7 +102,7 @@ class DamagedSegment(Incident):
         log="safekeeper3: .*ERROR.*damaged",
         metrics=r'walkeeper_safekeeper_scrub_repairs_total\{.*safekeeper="3".*\} [1-9]',
         page='"repairs": ?[1-9]', check="scrub: .*safekeeper 3",
-        remedy="the archive repairs it",
+        remedy="runbooks.md#damaged",
     )  # fmt: skip
     remedied = "none, since the safekeeper repairs the segment by itself."
 
