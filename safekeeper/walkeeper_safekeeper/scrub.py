@@ -91,20 +91,26 @@ class Scrub:
                 flaw = await self.one_pass()
                 self.passes += 1
                 self._report(flaw)
-                if flaw is not None and flaw != self._repaired:
-                    if place := await self._log.repair_segment(flaw):
-                        self._repaired = flaw  # without a copy, the next pass tries again
-                        self.repairs += 1
-                        logger.warning(
-                            "cluster %s: rewrote the segment at %s from %s; it is read again",
-                            self._log.cluster, flaw.begin_lsn, place,
-                        )  # fmt: skip
-                        continue
+                if flaw is not None and flaw != self._repaired and await self._repair(flaw):
+                    continue
             except WalRemoved:
                 continue  # retention was faster; the next pass begins later
             except WalkeeperError as error:
                 logger.warning("cluster %s: the scrub stops here: %s", self._log.cluster, error)
             await asyncio.sleep(PAUSE_S)
+
+    async def _repair(self, flaw: Flaw) -> bool:
+        """Return False if there is no copy at hand. The next pass tries again then."""
+        place = await self._log.repair_segment(flaw)
+        if not place:
+            return False
+        self._repaired = flaw
+        self.repairs += 1
+        logger.warning(
+            "cluster %s: rewrote the segment at %s from %s; it is read again",
+            self._log.cluster, flaw.begin_lsn, place,
+        )  # fmt: skip
+        return True
 
     async def one_pass(self) -> Flaw | None:
         """Check all committed WAL once, within the budget; return the first flaw, or None."""

@@ -11,9 +11,11 @@ serves nothing of the segment until a later pass of the scrub has found it sound
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from walkeeper_archive.errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import StorageError, WalRemoved
 from walkeeper_common.lsn import Lsn
@@ -23,6 +25,8 @@ from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.archiving.range_digests import ARCHIVE
 from walkeeper_safekeeper.storage.record_steps import PatchedWal
 from walkeeper_safekeeper.storage.wal_store import WalStore
+
+logger = logging.getLogger("walkeeper.scrub")
 
 MEMBER = "another member"
 
@@ -46,7 +50,7 @@ class SegmentRepair:
         begin_lsn = wanted.begin_lsn
         if not begin_lsn >= self.store.first_lsn:
             return None
-        archived = await self._archived(begin_lsn, wanted.end_lsn)
+        archived = await self._archived(wanted)
         wal, place = archived, ARCHIVE
         if not await self._fits(wal, wanted, at_lsn, whole_lsn):
             wal, place = await self._members(wanted), MEMBER
@@ -70,9 +74,13 @@ class SegmentRepair:
             return False
 
     def _only_copy(self, archived: bytes | None, wanted: Wanted) -> bytes | None:
-        """Return the archive's copy if its last record may go on in the next damaged segment."""
+        """Return the archive's copy if its last record may go on in the next damaged segment.
+
+        This log has compared it with its own bytes, before they were damaged."""
         is_whole = archived is not None and len(archived) == self.store.segment_bytes
-        return archived if is_whole and wanted.sha256 is None else None
+        offload = self.offload
+        was_compared = offload is not None and offload.archived_lsn >= wanted.end_lsn
+        return archived if is_whole and was_compared and wanted.sha256 is None else None
 
     def _rewrite(self, begin_lsn: Lsn, wal: bytes) -> None:
         store = self.store
@@ -81,14 +89,19 @@ class SegmentRepair:
             store.disk.write_at(name, 0, [wal])
             store.disk.sync_data(name)
 
-    async def _archived(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
-        offload = self.offload
-        if offload is None or offload.archived_lsn < end_lsn:
+    async def _archived(self, wanted: Wanted) -> bytes | None:
+        """Return the archive's copy, which another member may have put, or None."""
+        offload, begin_lsn = self.offload, wanted.begin_lsn
+        if offload is None:
             return None
         file = offload.file_of(begin_lsn)
         if file.name != self.store.name_of(begin_lsn):
             return None
-        found = await asyncio.to_thread(offload.archive.read, file)
+        try:
+            found = await asyncio.to_thread(offload.archive.read, file)
+        except ArchiveError as error:
+            logger.warning("cluster %s: no copy for the repair: %s", wanted.cluster, error)
+            return None
         return None if found is None else bytes(found)
 
     async def _members(self, wanted: Wanted) -> bytes | None:

@@ -89,7 +89,8 @@ class ChangeStuck(Incident):
     about = "A newcomer dies while the members change."
     expected = replace(
         MEMBER_AWAY, status="replacing", check="members: the members change to",
-        log="proposer: .*(?:lost the connection|cannot reach)", page='"joining": ?\\[4\\]|"target": ?\\{', remedy="members cancel",
+        log="proposer: .*(?:lost the connection|cannot reach)",
+        page='"joining": ?\\[4\\]|"target": ?\\{', remedy="members cancel",
     )  # fmt: skip
     remedied = "`walkeeper members cancel`."
 

@@ -63,8 +63,8 @@ OPERATING = (
         (
             Edit(
                 "Scrub.run",
-                "flaw is not None and flaw != self._repaired",
-                "flaw is not None and self.passes == 1",
+                "flaw is not None and flaw != self._repaired and await self._repair(flaw)",
+                "flaw is not None and self.passes == 1 and await self._repair(flaw)",
             ),
         ),
         turns_red=SCRUB + "damage_without_a_copy_is_tried_again_with_the_next_pass",
@@ -167,8 +167,8 @@ OPERATING = (
         (
             Edit(
                 "Scrub.run",
-                "flaw is not None and flaw != self._repaired",
-                "flaw is not None",
+                "flaw is not None and flaw != self._repaired and await self._repair(flaw)",
+                "flaw is not None and await self._repair(flaw)",
             ),
         ),
         turns_red=SCRUB + "damage_is_withheld_and_one_place_is_repaired_once",
