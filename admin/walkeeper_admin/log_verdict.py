@@ -100,6 +100,10 @@ LOST_REMEDY = (
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
 )
 
+CHANGE_REMEDY = (
+    "wait until it has joined; commits go on. If it does not come, start it, or take the change "
+    "back: `walkeeper members cancel`, for a replacement `walkeeper replace --cancel`"
+)
 SEALED_REMEDY = (
     "`walkeeper settle --seal` has sealed the log: promote the standby and start `walkeeper "
     "proposer` for it; if there is none, start `walkeeper proposer --resume` for the old primary"
@@ -115,7 +119,7 @@ def judge(document: dict[str, Any]) -> Verdict:
         return Verdict(blocking.state, blocking.text, (blocking, *members))
     reasons = [*_hanging(cluster)]
     if (text := _under_way(cluster, lines)) is not None:
-        reasons.append(_warning("replacing", text, "wait until it has joined; commits go on"))
+        reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
     if deaf := _deaf(cluster):
         text = f"the proposer is not heard by {', '.join(deaf)}"
@@ -125,7 +129,7 @@ def judge(document: dict[str, Any]) -> Verdict:
         reasons += _lagging(cluster, lines)
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
-    return _verdict([*reasons, *found])
+    return _verdict([*reasons, *found, *_differing(lines)])
 
 
 def _verdict(reasons: Sequence[Reason]) -> Verdict:
@@ -170,6 +174,19 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['damage']})"
         found.append(Reason(code, State.WARNING, text, remedy, None, line["id"]))
     return found
+
+
+def _differing(lines: Sequence[dict[str, Any]]) -> list[Reason]:
+    """Return a reason for each member whose scrub found copies that differ, and no majority."""
+    return [
+        _warning(
+            "differing",
+            f"segments of {name_of(line)} that differ from another copy: {line['differences']}",
+            "its log names the copies; docs/runbooks.md#differing",
+        )
+        for line in lines
+        if line.get("differences")
+    ]
 
 
 def trouble_of(line: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ A drop speaks PostgreSQL's replication protocol, as `pg_receivewal --drop-slot` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from psycopg import conninfo
@@ -15,13 +16,13 @@ from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.own_credentials import own_libpq_parameters
-from walkeeper_proposer.postgres.replication_connection import ReplicationConnection
+from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, SlotMissing
 
 NAME = "walkeeper_slots"
 
 
 def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a table for people, with its head."""
+    """Return a table for people, with its head. A shared slot has a line for each member."""
     table: list[tuple[str, ...]] = [("safekeeper", "slot", "restart_lsn", "client", "keeps bytes")]
     for line in document["safekeepers"]:
         clients = {s["slot_name"]: s["application_name"] for s in line["standbys"]}
@@ -41,9 +42,11 @@ def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 async def drop(
-    addresses: Sequence[Address], cluster: str, slot: str, member: int | None, timeout_s: float
+    addresses: Sequence[Address], cluster: str, slot: str, timeout_s: float
 ) -> list[str]:
-    """Drop the slot on each safekeeper that has it, or on one member; return a line for each.
+    """Drop the slot on each safekeeper that has it; return a line for each.
+
+    A proposer tells a safekeeper of the drop that does not answer now (wire/shared_slots).
 
     Raise Refused if no safekeeper has it, or if a client uses it.
     """
@@ -51,7 +54,7 @@ async def drop(
     found = [
         (address, line)
         for address, line in zip(addresses, document["safekeepers"], strict=True)
-        if member in (None, line["id"]) and slot in {s["slot_name"] for s in line["slots"]}
+        if slot in {s["slot_name"] for s in line["slots"]}
     ]
     if not found:
         away = [name_of(line) for line in document["safekeepers"] if not line["reachable"]]
@@ -75,6 +78,7 @@ async def _drop_one(address: Address, cluster: str, slot: str) -> None:
     where = conninfo.make_conninfo(host=host, port=port, user="walkeeper", options=options, **tls)
     connection = await ReplicationConnection.open(where, NAME)
     try:
-        await connection.query(f'DROP_REPLICATION_SLOT "{slot}"')
+        with suppress(SlotMissing):  # the drop has reached it through the proposer
+            await connection.query(f'DROP_REPLICATION_SLOT "{slot}"')
     finally:
         connection.close()

@@ -47,6 +47,7 @@ COLUMNS = (
     "damage",
     "scrubs",
     "repairs",
+    "differences",
 )
 
 

@@ -52,6 +52,12 @@ NO_TOKEN = HttpRefusal(
 )
 
 
+# The peer of a request that is let in by a token. Its owner has no other name.
+BEARER = Identity(
+    name="token", roles=READERS | CONTENT_READERS, clusters=None, safekeeper_id=None, how="token"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
     """The rules of one daemon, which listens on `host`."""
@@ -60,6 +66,12 @@ class HttpAccess:
     host: str
     takes_certificates: bool = False
     readers: frozenset[Role] = READERS
+
+    def proven(self, identity: Identity) -> Identity | None:
+        """Return who a request is from that is let in, or None if it proves nothing."""
+        if self.takes_certificates and identity.roles & self.readers:
+            return identity
+        return BEARER if self.tokens or self.takes_certificates else None
 
     def refusal(
         self, *, host: str, authorization: str, identity: Identity = NOBODY

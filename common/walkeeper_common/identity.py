@@ -24,8 +24,8 @@ class Role(StrEnum):
 class Identity:
     """One authenticated peer; `clusters` is None for a peer that may reach every cluster.
 
-    `how` names the proof: "loopback", "certificate", "scram-sha-256" or "none". `connections_max`
-    bounds the connections of one user, or is None.
+    `how` names the proof: "loopback", "certificate", "scram-sha-256", "token" or "none".
+    `connections_max` bounds the connections of one user, or is None.
     """
 
     name: str

@@ -114,6 +114,11 @@ def samples(figures: Iterable[Figure[T]], of: T, labels: Mapping[str, str]) -> I
 
 
 BUILD_INFO = gauge("walkeeper_build_info", "1, with the version of the daemon.", ("version",))
+HTTP_REFUSALS = counter(
+    "walkeeper_http_refusals_total",
+    "Requests to --http that were not let in; the audit lines have them.",
+    ("reason",),
+)
 CERTIFICATE_END = gauge(
     "walkeeper_certificate_end_seconds",
     "The end of this daemon's certificate, in Unix time. Absent without a TLS file.",

@@ -35,6 +35,7 @@ from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.reporting import PrimaryReporter
 from walkeeper_proposer.settings import ProposerSettings
+from walkeeper_proposer.slot_sharing import SlotSharing
 
 logger = logging.getLogger("walkeeper.proposer")
 
@@ -75,6 +76,9 @@ async def _main(settings: ProposerSettings) -> int:
             settings.cluster, lambda: life.core, lambda: linked.all, settings.repair_grace_s
         )
         group.create_task(repairs.run(), name="repairs")
+        if not settings.publications:
+            sharing = SlotSharing(settings.cluster, lambda: life.core, lambda: linked.all)
+            group.create_task(sharing.run(), name="slots")
         group.create_task(sync_state.watch(), name="sync_state")
         group.create_task(reporter.run(), name="reports")
         group.create_task(reporter.watch(), name="incidents")

@@ -11,7 +11,6 @@ from functools import partial
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
@@ -134,10 +133,7 @@ async def _serve_http(
     is_open = bool(open_doors(settings))
     shown = endpoints(catalog, settings.acceptor_id, audit, is_open=is_open)
 
-    def note_refusal(reason: str, address: str, text: str) -> None:
-        audit.refusal(f"http-{reason}", NOBODY, address, text=text)
-
-    await serve_http(settings.http, shown, on_listening=on_listening, note_refusal=note_refusal)
+    await serve_http(settings.http, shown, on_listening=on_listening, audit=audit)
 
 
 def _refuse_wrong_file(settings: SafekeeperSettings) -> None:

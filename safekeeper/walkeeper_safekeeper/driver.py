@@ -340,10 +340,15 @@ class Driver:
                 done(result)
 
         damaged = self.damaged
-        if damaged is not None and begin_lsn < damaged[1] and damaged[0] < end_lsn:
+        if damaged is not None and self.is_damaged(begin_lsn, end_lsn):
             done(CorruptWal(f"WAL from {damaged[0]} to {damaged[1]} is damaged on this disk"))
             return
         self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
+
+    def is_damaged(self, begin_lsn: Lsn, end_lsn: Lsn) -> bool:
+        """Return True if a scrub has found damage in this range."""
+        damaged = self.damaged
+        return damaged is not None and begin_lsn < damaged[1] and damaged[0] < end_lsn
 
     def read_committed(
         self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[Buffer | WalkeeperError], None]

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-from walkeeper_common.errors import StorageError, WalkeeperError
+from walkeeper_common.errors import Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration
@@ -21,9 +21,12 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.archiving.member_copies import Wanted
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
+from walkeeper_safekeeper.archiving.range_digests import Comparison, CopyDigests, digest_of
 from walkeeper_safekeeper.archiving.segment_repair import SegmentRepair
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, Tick
@@ -67,12 +70,14 @@ class HostedLog:
         settings: SafekeeperSettings,
         share: LoopShare,
         times: DiskTimes | None = None,
+        new_slot_id: Callable[[], bytes] | None = None,
     ) -> None:
         self.cluster = cluster
         self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
         self.sessions = ProposerSessions()
         self._settings, self._loop_share = settings, share
+        self._new_slot_id = new_slot_id
         self._ticks = 0
         self._threads: list[WorkerThread] = []
 
@@ -120,7 +125,8 @@ class HostedLog:
         async def write_reserved(reserved: Reserved) -> None:
             await call(allocator, lambda: folder.save_reserved(reserved))
 
-        slots = DurableSlots(await call(reader, folder.load_slots), write_slots)
+        saved = await call(reader, folder.load_slots)
+        slots = DurableSlots(saved, write_slots, self._new_slot_id)
         copies = TableCopies(self._settings.copy_dsns)
         self.readable = ReadableLog(self.cluster, driver, folder, slots, copies)
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
@@ -170,6 +176,14 @@ class HostedLog:
             await saving
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
+
+    async def share_slots(self, told: SharedSlots) -> SharedSlots:
+        """Take over the slots of the other members; return those of this one.
+
+        Raise Refused for a logical log, which has its slots in its WAL."""
+        if self.readable.logical is not None:
+            raise Refused(f"{self.cluster} is a logical log: its slots are in the log itself")
+        return await self.readable.slots.share(told)
 
     def users(self) -> str | None:
         """Return who uses the log, with the remedy, or None: such a log is not dropped."""
@@ -233,13 +247,36 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: archived_lsn was not saved: %s", self.cluster, error)
 
+    def _wanted(self, begin_lsn: Lsn, end_lsn: Lsn, sha256: str | None = None) -> Wanted:
+        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
+        return Wanted(*own, begin_lsn, end_lsn, sha256)
+
+    async def compare_segment(self, begin_lsn: Lsn, end_lsn: Lsn) -> Comparison:
+        """Compare a whole segment with the other copies by digest."""
+        _, reader, _ = self._threads
+        peers, store = self._settings.repair_from, self.driver.store
+        copies = CopyDigests(store, self.offload, peers, reader)
+        return await copies.compare(self._wanted(begin_lsn, end_lsn))
+
+    async def range_digest(self, ask: DigestQuery) -> RangeDigest:
+        """Return the digest of committed WAL on this disk.
+
+        Raise Refused if this disk does not have it all, or has damage there."""
+        _, reader, _ = self._threads
+        begin_lsn, end_lsn, store = ask.begin_lsn, ask.end_lsn, self.driver.store
+        is_here = store.first_lsn <= begin_lsn and end_lsn <= self.readable_lsn
+        is_sound = not self.driver.is_damaged(begin_lsn, end_lsn)
+        if ask.log_uuid != self.configuration.log_uuid or not (is_here and is_sound):
+            raise Refused(f"WAL from {begin_lsn} to {end_lsn} is not sound and whole on this disk")
+        digest = await digest_of(store, reader, begin_lsn, end_lsn)
+        return RangeDigest(begin_lsn, end_lsn, bytes.fromhex(digest))
+
     async def repair_segment(self, flaw: Flaw) -> str | None:
         """Rewrite the segment from the archive or another member; return the place, or None."""
         writer, reader, _ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         source = SegmentRepair(store, self.offload, peers, writer, reader)
-        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
-        wanted = Wanted(*own, flaw.begin_lsn, flaw.end_lsn)
+        wanted = self._wanted(flaw.begin_lsn, flaw.end_lsn, flaw.right)
         return await source.repair(wanted, flaw.at_lsn, await self.whole_end())
 
     # The driver's Surroundings

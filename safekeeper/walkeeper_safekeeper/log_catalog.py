@@ -24,6 +24,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_common.wire.range_digest import DigestQuery
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -32,6 +33,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SLOT_ID_BYTES, SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
 from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
@@ -52,7 +54,15 @@ from walkeeper_safekeeper.storage.tombstones import Tombstone
 logger = logging.getLogger("walkeeper.catalog")
 
 AdminRequest: TypeAlias = (
-    LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog | ReserveTimeline | DropLog
+    LogQuery
+    | PrepareLog
+    | ConfigureLog
+    | StatusRequest
+    | JoinLog
+    | ReserveTimeline
+    | SharedSlots
+    | DigestQuery
+    | DropLog
 )
 
 
@@ -125,7 +135,7 @@ class LogCatalog:
             if durable is not None:
                 self._prepared[cluster] = durable
             return
-        log = HostedLog(cluster, folder, self._settings, self._loop_share, times)
+        log = HostedLog(cluster, folder, self._settings, self._loop_share, times, _new_slot_id)
         await log.open(self._on_defect)
         self._open[cluster] = log
         self._tasks[cluster] = [
@@ -186,6 +196,12 @@ class LogCatalog:
             case ReserveTimeline(cluster):
                 found = self.hosted(cluster)
                 return found if isinstance(found, Reject) else await found.timelines.reserve(ask)
+            case SharedSlots(cluster):
+                found = self.hosted(cluster)
+                return found if isinstance(found, Reject) else await found.share_slots(ask)
+            case DigestQuery(cluster):
+                found = self.hosted(cluster)
+                return found if isinstance(found, Reject) else await found.range_digest(ask)
             case PrepareLog():
                 async with self._creating:
                     return await self._prepare(ask)
@@ -327,6 +343,11 @@ class LogCatalog:
         if isinstance(found, Reject):
             raise Refused(found.text)
         return found.readable
+
+
+def _new_slot_id() -> bytes:
+    """Return the time, so that ids sort by it, and a random part."""
+    return int(time()).to_bytes(4, "big") + os.urandom(SLOT_ID_BYTES - 4)
 
 
 def _may_hold_log(folder: os.DirEntry[str]) -> bool:

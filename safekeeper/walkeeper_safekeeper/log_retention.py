@@ -44,12 +44,15 @@ class LogRetention:
     def remove_wal(self) -> None:
         """Remove the WAL of a physical log that no reader needs any more."""
         readable = self._readable
-        slots = [slot.retention_lsn for slot in readable.slots.slots]
+        has_archive = self._archived_lsn() is not None
+        slots = [
+            slot.retention_lsn for slot in readable.slots.slots.holding(has_archive=has_archive)
+        ]
         readers = [reader.retention_lsn for reader in readable.readers]
         wanted = wanted_lsn(
             [lsn for lsn in (*slots, *readers) if lsn is not None],
             first_lsn=self._driver.store.first_lsn,
-            has_archive=self._archived_lsn() is not None,
+            has_archive=has_archive,
         )
         self._remove_below(wanted)
 

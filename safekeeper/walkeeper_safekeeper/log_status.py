@@ -107,6 +107,7 @@ def _disk(log: HostedLog) -> dict[str, object]:
         "damage": None if flaw is None else flaw.text,
         "scrubs": log.scrub.passes,
         "repairs": log.scrub.repairs,
+        "differences": log.scrub.differences,
     }
 
 
@@ -161,7 +162,8 @@ def _kept_for(log: HostedLog) -> str | None:
     if log.readable.logical is not None:
         return None
     acceptor = log.driver.acceptor
-    needs = [(slot.retention_lsn, f"slot {slot.name}") for slot in log.readable.slots.slots]
+    slots = log.readable.slots.slots.holding(has_archive=log.offload is not None)
+    needs = [(slot.retention_lsn, f"slot {slot.name}") for slot in slots]
     needs += [(reader.retention_lsn, reader.application_name) for reader in log.readable.readers]
     needs.append((acceptor.restart_lsn, "the slowest member"))
     if log.offload is not None:

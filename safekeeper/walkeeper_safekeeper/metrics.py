@@ -165,6 +165,14 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
     ),
     Figure(
         gauge(
+            "walkeeper_safekeeper_scrub_differences",
+            "Segments of which another member or the archive has a copy that differs.",
+            LABELS,
+        ),
+        lambda log: log.scrub.differences,
+    ),
+    Figure(
+        gauge(
             "walkeeper_safekeeper_damaged",
             "1 if the last pass of the scrub found damaged WAL on this disk.",
             LABELS,

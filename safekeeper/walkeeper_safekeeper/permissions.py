@@ -53,6 +53,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -63,6 +64,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 
 _ADMIN = frozenset((Role.ADMIN,))
@@ -81,6 +83,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     AppendRequest: _LEADERS,
     ReadRequest: _READERS,
     PrimaryReport: _LEADERS,
+    SharedSlots: _LEADERS,  # and a safekeeper's own answer
     # Members: an elected proposer replaces a silent member by a spare (M6)
     MembersQuery: _PEERS,
     PromiseMembers: _LEADERS,
@@ -93,6 +96,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ReserveTimeline: _ADMIN,
     DropLog: _ADMIN,
     # Questions
+    DigestQuery: _PEERS,
     LogQuery: _READERS | {Role.MONITOR},
     StatusRequest: _READERS | {Role.MONITOR},
     # Answers
@@ -106,6 +110,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ConsumerSlots: _NOBODY,
     TablesQuery: _NOBODY,
     MembersState: _NOBODY,
+    RangeDigest: _NOBODY,
     TimelineReserved: _NOBODY,
 }
 

@@ -34,6 +34,7 @@ from walkeeper_common.wire.messages import (
     RejectCode,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -41,6 +42,7 @@ from walkeeper_common.wire.requests import (
     ReadRequest,
     StatusRequest,
 )
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
@@ -112,7 +114,7 @@ class ProposerSession:
         match message:
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
-            case ReserveTimeline() | DropLog():
+            case ReserveTimeline() | DropLog() | SharedSlots() | DigestQuery():
                 self._administer(message)
             case PrimaryReport():
                 self._learn(message)

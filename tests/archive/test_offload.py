@@ -94,7 +94,11 @@ class FakeLog:
         if fork is not None:
             fragments.append(Fragment(NO_BALLOT, fork, 2, False, members, 2))
         durable = SimpleNamespace(acceptor_id=acceptor_id, history=tuple(fragments))
-        self.driver: Any = SimpleNamespace(store=store, acceptor=SimpleNamespace(durable=durable))
+        acceptor = SimpleNamespace(durable=durable, flush_lsn=maker.end_lsn)
+        self.damaged_lsn: Lsn | None = None  # a scrub has found damage there
+        self.driver: Any = SimpleNamespace(
+            store=store, acceptor=acceptor, is_damaged=lambda b, e: b <= (self.damaged_lsn or 0) < e
+        )
         self.configuration = Configuration(
             1, bytes(16), SYSTEM_ID, MB, "15", LogKind.PHYSICAL, maker.start_lsn, 1, members, 2
         )
@@ -190,6 +194,28 @@ def test_a_segment_whose_last_record_is_not_whole_is_not_archived(archive: Archi
     log.readable_lsn = maker.end_lsn
     log.run(archive, Lsn(3 * MB))
     assert segments(archive) == ["000000010000000000000001", "000000010000000000000002"]
+
+
+def test_damaged_wal_gets_no_receipt(archive: Archive) -> None:
+    """A disk that lost a bit before a restart has the only copy that this process knows."""
+    log = FakeLog(wal_with(*[300_000] * 12))
+    store, at_lsn = log.driver.store, Lsn(2 * MB + 500_000)
+    name, offset = store.name_of(at_lsn), at_lsn - store.segment_start(at_lsn)
+    (byte,) = store.disk.read_at(name, offset, 1)
+    store.disk.write_at(name, offset, [bytes([byte ^ 1])])
+    made = log.run(archive, Lsn(2 * MB), has=lambda made: made.failure is not None)
+    assert name not in segments(archive)
+    assert f"segment {name}" in (made.failure or "")
+    store.disk.write_at(name, offset, [bytes([byte])])
+    log.run(archive, Lsn(3 * MB))
+
+
+def test_a_segment_that_the_scrub_found_damaged_gets_no_receipt(archive: Archive) -> None:
+    """Its records may be sound: other copies contradict it by digest."""
+    log = FakeLog(wal_with(*[300_000] * 12))
+    log.damaged_lsn = Lsn(2 * MB)
+    log.run(archive, Lsn(2 * MB), has=lambda made: made.failure is not None)
+    assert "000000010000000000000002" not in segments(archive)
 
 
 def test_a_directory_that_is_away_for_long_is_reported_once(

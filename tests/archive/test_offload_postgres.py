@@ -140,7 +140,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         shutil.rmtree(received)
         # The WAL of a slot stays in the archive, although no other client needs it any more.
         wait_until(lambda: forgets(cluster, slot_lsn))
-        assert prune(cluster, url)[1].endswith("which slot 'backup' of safekeeper 2 needs\n")
+        assert "which slot 'backup' of safekeeper" in prune(cluster, url)[1]
         first = survey(cluster.archive()).timelines[1].first_lsn
         assert first is not None and slot_lsn - SEGMENT < first <= slot_lsn < archived - 6 * SEGMENT
         run_as_server_user([*ask, "DROP_REPLICATION_SLOT backup"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from walkeeper_admin.check.finding import Finding, Grade, document, ok, shown, worst
-from walkeeper_admin.check.status_checks import from_status
+from walkeeper_admin.check.status_checks import _slots, from_status
 
 GB = 1 << 30
 SLOT = {"slot_name": "backup", "active_pid": None, "restart_lsn": "0/1", "temporary": False}
@@ -38,10 +38,15 @@ def found(**facts: Any) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings}
 
 
+def slots_of(*lines: dict[str, Any]) -> Finding:
+    (finding,) = _slots(lines)
+    return finding
+
+
 def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
     findings = found()
     assert list(findings) == [
-        "members", "disk space", "fdatasync", "clocks", "versions", "slots", "readers"
+        "members", "disk space", "fdatasync", "clocks", "versions", "scrub", "slots", "readers"
     ]  # fmt: skip
     assert worst(list(findings.values())) is Grade.OK
 
@@ -52,11 +57,21 @@ def test_a_healthy_cluster_has_a_list_without_a_fault() -> None:
         ({"free_bytes": 9 * GB}, "disk space", "safekeeper 2 has 9.0 GB of 100.0 GB free"),
         ({"fsync_s": 0.06}, "fdatasync", "safekeeper 2 takes 60.00 ms"),
         ({"clock_skew_s": -7.2}, "clocks", "safekeeper 2 is -7 s off"),
+        (
+            {"repairs": 3},
+            "scrub",
+            "damaged segments that safekeeper 2 has rewritten since its start: 3",
+        ),
         ({"version": "2"}, "versions", "safekeeper 2 runs 2"),
         (
             {"slots": [SLOT], "kept_bytes": 2 * GB, "kept_for": "slot backup"},
             "slots",
-            "slot backup of safekeeper 2 has no client, and the disk keeps 2.0 GB",
+            "slot backup has no client, and the disk of safekeeper 2 keeps 2.0 GB",
+        ),
+        (
+            {"differences": 2},
+            "members",
+            "segments of safekeeper 2 that differ from another copy: 2",
         ),
         (
             {"standbys": [STANDBY], "commit_lsn": "1/5", "flush_lsn": "1/5"},
@@ -94,3 +109,12 @@ def test_the_worst_finding_gives_the_exit_code() -> None:
         "                        do:  mend it",
     ]
     assert worst([]) is Grade.OK
+
+
+def test_a_client_at_one_member_uses_the_slots_copies_too() -> None:
+    kept = {"slots": [SLOT], "kept_bytes": 2 * GB, "kept_for": "slot backup"}
+    used = {"slots": [SLOT | {"active_pid": 7}]}
+    assert slots_of(line(1, **kept), line(2, **used), line(3, **kept)).grade is Grade.OK
+    twice = slots_of(line(1, **used), line(2, **used), line(3, **kept))
+    assert twice.grade is Grade.WARNING
+    assert "backup has clients at safekeeper 1 and safekeeper 2" in twice.text

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,9 +17,12 @@ from aiohttp import web
 
 from tests.tls_files import TlsFiles
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import NO_TOKEN, WRONG_HOST, HttpAccess, parse_tokens
+from walkeeper_common.http_access import BEARER, NO_TOKEN, WRONG_HOST, HttpAccess, parse_tokens
 from walkeeper_common.identity import Role
+from walkeeper_common.shell import http_audit
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_audit import HttpAudit
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.shell.http_locks import http_tokens, use_http_token, use_https
 from walkeeper_common.shell.own_credentials import use_credentials
@@ -48,7 +53,7 @@ class Served:
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self._url, self._session = url, session
-        self.refusals, self.port = list[str](), 0
+        self.refusals, self.port = Counter[str](), 0
 
     async def get(self, path: str, **headers: str) -> tuple[int, str]:
         async with self._session.get(self._url + path, headers=headers) as answer:
@@ -59,7 +64,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+async def serving(
+    tls: ssl.SSLContext | None = None, *, own_audit: bool = True
+) -> AsyncIterator[Served]:
     async def page(_request: web.Request) -> web.Response:
         return web.Response(text="a row")
 
@@ -67,19 +74,19 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     shown = Endpoints(lambda: "main: it is broken", lambda: {"id": 1}, list)
     connector = aiohttp.TCPConnector(ssl=True if tls is None else tls)
     async with aiohttp.ClientSession(connector=connector) as session:
-        refusals = list[str]()
+        audit = Audit()
         running = asyncio.create_task(
             serve_http(
                 ("127.0.0.1", 0),
                 shown,
                 on_listening=lambda _, found: port.set_result(found),
                 routes={"/page": page},
-                note_refusal=lambda reason, _address, _text: refusals.append(reason),
+                audit=audit if own_audit else None,
             )
         )
         try:
             served = Served(f"http{'s' * bool(tls)}://127.0.0.1:{await port}", session)
-            served.refusals, served.port = refusals, await port
+            served.refusals, served.port = audit.refusals, await port
             yield served
         finally:
             running.cancel()
@@ -96,7 +103,9 @@ def test_without_the_token_a_client_sees_no_name(token_file: Path) -> None:
                     assert served.challenges == ["Basic", "Bearer"], "each a header of its own"
             assert await served.get("/health") == (200, "ok\n")
             assert await served.get("/ready") == (503, "not ready\n")
-            assert set(served.refusals) == {"token"}
+            assert set(served.refusals) == {"http-token"}
+            status, text = await served.get("/metrics", Authorization=f"Bearer {OLD}")
+            assert 'walkeeper_http_refusals_total{reason="token"}' in text
 
     asyncio.run(body())
 
@@ -116,6 +125,40 @@ def test_with_the_token_prometheus_and_a_browser_see_all(token_file: Path) -> No
             assert not served.refusals
 
     asyncio.run(body())
+
+
+def test_a_peer_with_a_proof_has_one_line_an_hour(
+    token_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No daemon has to give an audit of its own, and the token is in no line."""
+    caplog.set_level(logging.INFO)
+
+    async def body() -> None:
+        async with serving(own_audit=False) as served:
+            for _ in range(3):
+                await served.get("/metrics", Authorization=f"Bearer {OLD}")
+            await served.get("/metrics", Authorization=f"Bearer {NEW}")
+
+    asyncio.run(body())
+    lines = [each.getMessage() for each in caplog.records]
+    login, refusal = [line for line in lines if line.startswith("audit: ")]
+    assert login.startswith("audit: event=login") and "identity=token how=token" in login
+    assert "address=127.0.0.1" in login and "door=http" in login
+    assert refusal.startswith("audit: event=refusal reason=http-token")
+    assert OLD not in login and NEW not in refusal
+
+
+def test_remembered_logins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_audit, "LOGINS_MAX", 2)
+    lines = list[str]()
+
+    async def body() -> None:
+        noted = HttpAudit(Audit(write=lines.append))
+        for address in ("a", "b", "a", "c", "a", "b"):
+            noted.login(BEARER, address)
+
+    asyncio.run(body())
+    assert len(lines) == 5, "a and b lost their places to c and a"
 
 
 def test_tokens_change_without_a_restart(token_file: Path) -> None:
@@ -141,7 +184,7 @@ def test_a_page_of_another_site_reads_nothing_by_a_name_of_its_own() -> None:
             assert status == 421 and "--http-token" in text
             assert await served.get("/ready", Host="evil.example") == (503, "not ready\n")
             assert await served.get("/ready") == (503, "main: it is broken\n")
-            assert served.refusals == ["host"]
+            assert served.refusals == {"http-host": 1}
 
     asyncio.run(body())
 

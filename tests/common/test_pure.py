@@ -43,6 +43,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -53,6 +54,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SharedSlot, SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
@@ -228,6 +230,9 @@ SAMPLES: list[Message] = [
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
     PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, ("role x",), "why"),
+    SharedSlots("main", (SharedSlot("s", b"i" * 8, Lsn(5), True),), (b"d" * 8,)),
+    DigestQuery("main", b"u" * 16, Lsn(5), Lsn(9)),
+    RangeDigest(Lsn(5), Lsn(9), b"d" * 32),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

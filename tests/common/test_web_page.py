@@ -74,6 +74,18 @@ def test_status_has_the_last_lines_of_the_log_but_no_audit_lines() -> None:
     assert shown[0]["level"] == "WARNING" and str(shown[0]["time"]).endswith("Z")
 
 
+def of_a_change() -> dict[str, Any]:
+    """Return the status of `up` with spares, and with two newcomers that learn."""
+    found, learning = of_a_cluster(), {"flush_lsn": "0/2", "free_bytes": 1 << 30, "fsync_s": 0.1}
+    found["safekeepers"] += [line(4, **learning, repairs=2), line(5, **learning)]
+    found["cluster"] |= {"members": ["1#aa", "2#bb", "3#cc"], "spares": ["6@10.0.0.6:5454"]}
+    found["cluster"]["changing"] = {
+        "members": [1, 2, 3, 4, 5], "leaving": [], "joining": [4, 5], "ack_quorum": 3,
+        "is_learning": True, "bytes_to_go": 700 << 20,
+    }  # fmt: skip
+    return found
+
+
 def of_a_cluster() -> dict[str, Any]:
     """Return the status of `up` with one safekeeper away, and with hostile names."""
     history = [
@@ -138,6 +150,12 @@ def test_a_browser_shows_who_is_away_and_a_phone_needs_no_scrolling(tmp_path: Pa
             wide = "document.documentElement.scrollWidth > window.innerWidth"
             assert await page.value(wide) is False
             await page.picture(pictures / "phone.png")
+            status.update(of_a_change())
+            await wait_shown(page, "700.0 MB")
+            shown = str(await page.value("document.body.innerText"))
+            assert "6@10.0.0.6:5454" in shown and shown.count("learns") == 2
+            assert "segments rewritten: 2" in shown and await page.value(wide) is False
+            await page.picture(pictures / "phone_change.png")
             status["verdict"]["text"] = "all is well again"
             await wait_shown(page, "all is well again")
             assert not page.messages

@@ -122,12 +122,12 @@ def takes_trailing_bytes(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_a_slot_twice(patch: pytest.MonkeyPatch) -> None:
-    def init(self: physical_slots.Slots, saved: bytes | None, file_name: str = "slots") -> None:
-        self._slots, self._serial = {}, 0
-        for name, lsn in physical_slots._decode(saved, file_name) if saved is not None else ():
-            self._put_new(name, temporary=False, restart_lsn=lsn)
+    def load(self: physical_slots.Slots, saved: bytes, file_name: str) -> None:
+        _, slots, _ = physical_slots._decode(saved, file_name)
+        for name, restart_lsn, slot_id, _ in slots:
+            self._put(name, slot_id, restart_lsn=restart_lsn)
 
-    patch.setattr(physical_slots.Slots, "__init__", init)
+    patch.setattr(physical_slots.Slots, "_load", load)
 
 
 def trusts_the_previous_record(patch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
+from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.storage.open_tail import Tail, Writer
 
 pytestmark = NEEDS_FAST_PATH
@@ -241,11 +242,12 @@ def test_status_has_the_wal_that_was_acknowledged(monkeypatch: pytest.MonkeyPatc
     end = bench.append(end, wal.read(end, end + 100))
     acceptor = bench.driver.acceptor
     assert acceptor.flush_lsn < end
+    no_slots = SimpleNamespace(slots=Slots(None))
     log = SimpleNamespace(
         cluster="main", driver=bench.driver, configuration=acceptor.durable.configuration,
-        readable=SimpleNamespace(logical=None, readers=(), slots=SimpleNamespace(slots=())),
+        readable=SimpleNamespace(logical=None, readers=(), slots=no_slots),
         offload=None, sessions=ProposerSessions(), times=DiskTimes(),
-        scrub=SimpleNamespace(flaw=None, passes=0, repairs=0),
+        scrub=SimpleNamespace(flaw=None, passes=0, repairs=0, differences=0),
     )  # fmt: skip
     assert log_status(cast(HostedLog, log))["flush_lsn"] == str(end)
 

@@ -16,6 +16,7 @@ from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread
 from walkeeper_safekeeper import scrub
+from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
@@ -59,13 +60,19 @@ class ScrubbedLog:
     def __init__(self, store: WalStore, end_lsn: Lsn) -> None:
         self.driver = cast(Driver, SimpleNamespace(store=store, damaged=None))
         self.repairs, self._end_lsn = list[Lsn](), end_lsn
+        self.place: str | None = None  # where the good copy is
+        self.compared, self.copies = list[Lsn](), dict[Lsn, Comparison]()
 
     async def whole_end(self) -> Lsn:
         return self._end_lsn
 
+    async def compare_segment(self, begin_lsn: Lsn, end_lsn: Lsn) -> Comparison:
+        self.compared.append(begin_lsn)
+        return self.copies.get(begin_lsn, Comparison())
+
     async def repair_segment(self, flaw: scrub.Flaw) -> str | None:
         self.repairs.append(flaw.begin_lsn)
-        return None
+        return self.place
 
 
 def test_damage_is_withheld_and_one_place_is_repaired_once(
@@ -80,6 +87,7 @@ def test_damage_is_withheld_and_one_place_is_repaired_once(
     (byte,) = disk.read_at(name, offset, 1)
     disk.write_at(name, offset, [bytes([byte ^ 0x40])])
     log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    log.place = "a copy that is no better"
 
     async def story() -> None:
         reader = WorkerThread("scrub", lambda defect: None)
@@ -93,3 +101,81 @@ def test_damage_is_withheld_and_one_place_is_repaired_once(
     begin_lsn = store.segment_start(at_lsn)
     assert log.driver.damaged == (begin_lsn, begin_lsn + store.segment_bytes)
     assert log.repairs == [begin_lsn]
+
+
+def test_damage_without_a_copy_is_tried_again_with_the_next_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another member may archive the segment a while later."""
+    monkeypatch.setattr(scrub, "PAUSE_S", 0.0)
+    wal = plain_wal(3, 400)
+    store = filled(FaultyDisk(Random(3)), wal)
+    log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    begin_lsn = store.first_lsn.round_up(store.segment_bytes)
+    log.copies = {begin_lsn: Comparison(("safekeeper 2", "safekeeper 3"), "d")}
+
+    async def story() -> None:
+        reader = WorkerThread("scrub", lambda defect: None)
+        scrubbing = scrub.Scrub(log, 1 << 40, reader)
+        running = asyncio.create_task(scrubbing.run())
+        await until(lambda: len(log.repairs) >= 2, 20)
+        log.place = "the archive"
+        await until(lambda: scrubbing.repairs == 1, 20)
+        log.copies = {}
+        await until(lambda: scrubbing.flaw is None, 20)
+        running.cancel()
+        reader.stop()
+
+    asyncio.run(story())
+
+
+def one_pass(log: ScrubbedLog) -> tuple[scrub.Scrub, scrub.Flaw | None]:
+    """Return the scrub after one pass, and the flaw that it found."""
+
+    async def story() -> tuple[scrub.Scrub, scrub.Flaw | None]:
+        reader = WorkerThread("scrub", lambda defect: None)
+        scrubbing = scrub.Scrub(log, 1 << 40, reader)
+        flaw = await scrubbing.one_pass()
+        reader.stop()
+        return scrubbing, flaw
+
+    return asyncio.run(story())
+
+
+def test_each_whole_segment_is_compared_with_other_copies_once() -> None:
+    wal = plain_wal(3, 400)
+    store = filled(FaultyDisk(Random(3)), wal)
+    end_lsn = whole_end(wal, wal.end_lsn)
+    log = ScrubbedLog(store, end_lsn)
+    _, flaw = one_pass(log)
+    first = store.first_lsn.round_up(store.segment_bytes)
+    last = end_lsn.round_down(store.segment_bytes)
+    assert flaw is None and len(log.compared) > 1
+    assert log.compared == list(range(first, last, store.segment_bytes)), "and no open one"
+
+
+def test_a_segment_that_most_copies_contradict_is_a_flaw_though_its_records_are_sound() -> None:
+    wal = plain_wal(3, 400)
+    store = filled(FaultyDisk(Random(3)), wal)
+    log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    begin_lsn = store.first_lsn.round_up(store.segment_bytes)
+    log.copies = {begin_lsn: Comparison(("safekeeper 2", "the archive"), "d")}
+    scrubbing, flaw = one_pass(log)
+    assert flaw is not None and flaw.right == "d" and scrubbing.differences == 0
+    assert (flaw.begin_lsn, flaw.end_lsn) == (begin_lsn, begin_lsn + store.segment_bytes)
+    assert "is not that of safekeeper 2, the archive" in flaw.text
+    assert flaw.at_lsn in {record.start_lsn for record in wal.records} | {store.first_lsn}
+
+
+def test_copies_that_differ_without_a_majority_are_reported_and_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wal = plain_wal(3, 400)
+    store = filled(FaultyDisk(Random(3)), wal)
+    log = ScrubbedLog(store, whole_end(wal, wal.end_lsn))
+    begin_lsn = store.first_lsn.round_up(store.segment_bytes)
+    log.copies = {begin_lsn: Comparison(("the archive",))}
+    scrubbing, flaw = one_pass(log)
+    assert flaw is None and scrubbing.differences == 1
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"segment {store.name_of(begin_lsn)} is not the same here and at the archive" in line

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.safekeeper.test_wal_store import filled, plain_wal
 from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
+from walkeeper_archive.errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import member_copies, segment_repair
 from walkeeper_safekeeper.archiving.member_copies import Wanted, agreed_copy
+from walkeeper_safekeeper.archiving.range_digests import ARCHIVE
 from walkeeper_safekeeper.archiving.segment_repair import MEMBER, SegmentRepair
 from walkeeper_safekeeper.storage.record_steps import step
 
@@ -53,11 +57,11 @@ class Damaged:
     def on_disk(self) -> bytes:
         return self.store.disk.read_at(self.name, 0, self.store.segment_bytes)
 
-    async def repaired(self) -> str | None:
+    async def repaired(self, wanted: Wanted | None = None, offload: Any = None) -> str | None:
         threads = [WorkerThread(name, lambda defect: None) for name in ("writer", "reader")]
-        source = SegmentRepair(self.store, None, PEERS, *threads)
+        source = SegmentRepair(self.store, offload, PEERS, *threads)
         try:
-            return await source.repair(self.wanted, self.at_lsn, self.end_lsn)
+            return await source.repair(wanted or self.wanted, self.at_lsn, self.end_lsn)
         finally:
             for thread in threads:
                 thread.stop()
@@ -83,6 +87,41 @@ def test_a_copy_with_a_record_that_is_not_sound_is_not_taken(
     monkeypatch.setattr(segment_repair, "agreed_copy", lambda wanted, peers: copy)
     assert asyncio.run(damaged.repaired()) is None
     assert damaged.on_disk() == before
+
+
+def offload_of(damaged: Damaged, copy: bytes | ArchiveError, archived_lsn: Lsn) -> Any:
+    """Return an offload whose archive has this copy of the segment, or fails."""
+
+    def read(file: object) -> bytes:
+        if isinstance(copy, ArchiveError):
+            raise copy
+        return copy
+
+    file = SimpleNamespace(name=damaged.name)
+    archive = SimpleNamespace(read=read)
+    return SimpleNamespace(archived_lsn=archived_lsn, archive=archive, file_of=lambda lsn: file)
+
+
+def test_a_copy_that_another_member_has_archived_repairs_the_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This member cannot archive the segment, nor compare it, since its own bytes are damaged."""
+    damaged = Damaged()
+    monkeypatch.setattr(segment_repair, "agreed_copy", lambda wanted, peers: None)
+    offload = offload_of(damaged, damaged.sound, damaged.begin_lsn)
+    assert asyncio.run(damaged.repaired(offload=offload)) == ARCHIVE
+    assert damaged.on_disk() == damaged.sound
+
+
+@pytest.mark.parametrize("copy", ["damaged", ArchiveError("no answer")])
+def test_an_archive_without_a_sound_copy_leaves_the_repair_to_the_members(
+    monkeypatch: pytest.MonkeyPatch, copy: str | ArchiveError
+) -> None:
+    damaged = Damaged()
+    monkeypatch.setattr(segment_repair, "agreed_copy", lambda wanted, peers: damaged.sound)
+    found = damaged.on_disk() if isinstance(copy, str) else copy
+    assert asyncio.run(damaged.repaired(offload=offload_of(damaged, found, Lsn(1 << 40)))) == MEMBER
+    assert damaged.on_disk() == damaged.sound
 
 
 def test_members_that_differ_give_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:

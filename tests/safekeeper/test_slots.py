@@ -11,8 +11,9 @@ from tests.support.fake_served_log import SlotsFile, wait_until
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_common.wire.shared_slots import SLOTS_MAX
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
-from walkeeper_safekeeper.replication.physical_slots import SLOTS_MAX, Slots
+from walkeeper_safekeeper.replication.physical_slots import Slots
 
 Use = Callable[[], object]
 A, B, C = Lsn(1000), Lsn(2000), Lsn(3000)

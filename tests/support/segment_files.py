@@ -9,6 +9,11 @@ from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
+from crc32c import crc32c
+
+ALIGNMENT = 8
+CRC_AT = 20  # its place in the header of a record, which ends with it
+RECORD_BYTES_MAX = 400
 SEGMENT = re.compile(r"[0-9A-F]{24}")
 
 
@@ -53,3 +58,20 @@ def assert_each_pair_same(folders: Sequence[Path], end_lsn: int, segment_bytes: 
         assert compared, f"{one} and {other} share no segment below {end_lsn:X}"
         total += compared
     return total
+
+
+def with_another_byte(segment: bytes, needle: bytes) -> bytes:
+    """Return the segment with a changed byte of the record around `needle`, and its right CRC.
+
+    The record lies on one page."""
+    at = segment.index(needle)
+    for start in range(at - at % ALIGNMENT, at - RECORD_BYTES_MAX, -ALIGNMENT):
+        size = int.from_bytes(segment[start : start + 4], "little")
+        head, body = segment[start : start + CRC_AT], segment[start + CRC_AT + 4 : start + size]
+        found = int.from_bytes(segment[start + CRC_AT : start + CRC_AT + 4], "little")
+        if at < start + size and crc32c(head, crc32c(body)) == found:
+            changed = bytearray(body)
+            changed[at - start - CRC_AT - 4] ^= 0x01
+            crc = crc32c(head, crc32c(bytes(changed))).to_bytes(4, "little")
+            return segment[:start] + head + crc + bytes(changed) + segment[start + size :]
+    raise AssertionError(f"no whole record around {needle!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.segment_files import with_another_byte
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
@@ -51,3 +52,26 @@ def test_lost_wal_comes_back_from_another_member_without_an_archive(cluster: Clu
     wait_until(lambda: "the scrub finds no damage any more" in first.output())
     line = cluster.status()["safekeepers"][0]
     assert (line["damage"], line["repairs"]) == (None, 1)
+
+
+def test_a_segment_that_differs_from_two_others_comes_back_though_its_records_are_sound(
+    cluster: Cluster,
+) -> None:
+    """A record of one member has another byte and its right CRC. Two other members agree."""
+    cluster.primary.sql("SELECT pg_logical_emit_message(true, 'note', 'the needle of the story')")
+    for _ in range(8):
+        cluster.primary.sql(MESSAGE)
+    cluster.wait_all_equal()
+    first = cluster.safekeepers[0]
+    first.terminate()
+    segments = sorted(p for p in cluster.wal_dir(1).iterdir() if len(p.name) == 24)
+    segment = next(p for p in segments if b"the needle of the story" in p.read_bytes())
+    sound = segment.read_bytes()
+    segment.write_bytes(with_another_byte(sound, b"the needle of the story"))
+    first.start("--scrub-rate", "100MB", "--repair-from", cluster.addresses)
+    wait_until(lambda: "from another member; it is read again" in first.output())
+    assert f"{segment.name}: its digest is not that of safekeeper 2, safekeeper 3" in first.output()
+    assert segment.read_bytes() == sound
+    wait_until(lambda: "the scrub finds no damage any more" in first.output())
+    line = cluster.status()["safekeepers"][0]
+    assert (line["damage"], line["repairs"], line["differences"]) == (None, 1, 0)

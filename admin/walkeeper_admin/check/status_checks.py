@@ -25,6 +25,7 @@ def from_status(document: dict[str, Any]) -> list[Finding]:
         _fsyncs,
         _clocks,
         _versions,
+        _scrub,
         _slots,
         _standbys,
     )
@@ -105,22 +106,48 @@ def _versions(lines: Lines) -> list[Finding]:
     return [Finding("versions", Grade.WARNING, text, why, remedy)]
 
 
+def _scrub(lines: Lines) -> list[Finding]:
+    """Judge the disks by what a scrub has mended. `members` has damage that is still there."""
+    mended = [
+        f"damaged segments that {name_of(line)} has rewritten since its start: {line['repairs']}"
+        for line in lines
+        if line.get("repairs")
+    ]
+    if mended:
+        why = "the disk has lost bytes, and may lose more than other copies have"
+        remedy = "look at the disk and the kernel's log: docs/runbooks.md#damaged"
+        return [Finding("scrub", Grade.WARNING, "; ".join(mended), why, remedy)]
+    passes = [line.get("scrubs") or 0 for line in lines]
+    return [ok("scrub", f"no damage in {min(passes, default=0)} passes or more")]
+
+
 def _slots(lines: Lines) -> list[Finding]:
+    """Judge the slots. Members share them, so a client at one member uses the copies of all."""
+    users: dict[str, list[str]] = {}
+    for line in lines:
+        for slot in line["slots"]:
+            using = [name_of(line)] if slot["active_pid"] is not None else []
+            users[slot["slot_name"]] = [*users.get(slot["slot_name"], []), *using]
+    twice = [f"slot {name} has clients at {' and '.join(at)}" for name, at in users.items()
+             if len(at) > 1]  # fmt: skip
+    if twice:
+        why = "WAL goes when one of them has it, and the other one may still need it"
+        remedy = "give each client a slot of its own"
+        return [Finding("slots", Grade.WARNING, "; ".join(twice), why, remedy)]
     idle = [
-        f"slot {slot['slot_name']} of {name_of(line)} has no client, and the disk keeps "
+        f"slot {name} has no client, and the disk of {name_of(line)} keeps "
         f"{_size(line['kept_bytes'])}"
         for line in lines
-        for slot in line["slots"]
-        if slot["active_pid"] is None
+        for name, at in users.items()
+        if not at
         and (line["kept_bytes"] or 0) > SLOT_BYTES_MAX
-        and line["kept_for"] == f"slot {slot['slot_name']}"
+        and line["kept_for"] == f"slot {name}"
     ]
     if idle:
         why = "a slot without a client keeps WAL until the disk is full"
         remedy = "start the client, or drop the slot: walkeeper slots drop"
         return [Finding("slots", Grade.WARNING, "; ".join(idle), why, remedy)]
-    count = sum(len(line["slots"]) for line in lines)
-    return [ok("slots", f"{count} slots, none keeps WAL without a client")]
+    return [ok("slots", f"{len(users)} slots, none keeps WAL without a client")]
 
 
 def _standbys(lines: Lines) -> list[Finding]:

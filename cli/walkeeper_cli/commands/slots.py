@@ -13,7 +13,6 @@ from walkeeper_cli.options import (
     config_option,
     json_option,
     log_options,
-    option,
 )
 from walkeeper_cli.text_table import table
 from walkeeper_common.addresses import Address
@@ -22,6 +21,8 @@ from walkeeper_common.addresses import Address
 @click.group("slots", short_help="List the slots on safekeepers, and drop one.")
 def command() -> None:
     """List or drop the replication slots that standbys and tools have on safekeepers.
+
+    The safekeepers of a physical log share its slots, so a client may go on at another one.
 
     \b
       walkeeper slots ls   --safekeepers h1:5454,h2:5454,h3:5454
@@ -55,14 +56,13 @@ def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: f
 
 @command.command("drop", short_help="Drop a slot.")
 @log_options
-@option("--member", type=click.IntRange(1), metavar="N", help="Only on this safekeeper.")
 @answer_timeout_option
 @config_option
 @click.argument("name", type=SlotName(), metavar="NAME")
-def drop(
-    safekeepers: tuple[Address, ...], cluster: str, member: int | None, timeout: float, name: str
-) -> int:
-    """Drop a slot on each safekeeper that has it. A slot that a client uses is refused.
+def drop(safekeepers: tuple[Address, ...], cluster: str, timeout: float, name: str) -> int:
+    """Drop a slot on all safekeepers. A slot that a client uses is refused.
+
+    A safekeeper that does not answer drops it later, when a proposer tells it.
 
     \b
     Example:
@@ -70,6 +70,6 @@ def drop(
     """
     from walkeeper_admin.slots import drop as dropped
 
-    for line in asyncio.run(dropped(safekeepers, cluster, name, member, timeout)):
+    for line in asyncio.run(dropped(safekeepers, cluster, name, timeout)):
         click.echo(line)
     return 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 
 from walkeeper_common.shell.own_credentials import own_credentials
@@ -25,17 +26,18 @@ WARN_EACH_S = 86400.0
 async def watch_files(*, look_s: float = LOOK_S, warn_each_s: float = WARN_EACH_S) -> None:
     """Look at the files each `look_s`; warn each `warn_each_s` while the certificate ends soon.
 
-    It ends at once if there is no file. A daemon opens its files before this begins.
+    It ends at once if there is no file. A daemon opens its files before this begins, and before its
+    log has a form. So the first warning of the log is given here.
     """
-    warned_s = time.monotonic()  # its load has warned
+    warned_s = -math.inf
     while files := watched_files():
-        await asyncio.sleep(look_s)
-        for file in files:
-            file.reload()
         credentials = own_credentials()
         if credentials is not None and time.monotonic() - warned_s >= warn_each_s:
             credentials.warn_of_end()
             warned_s = time.monotonic()
+        await asyncio.sleep(look_s)
+        for file in files:
+            file.reload()
 
 
 def read_again() -> None:

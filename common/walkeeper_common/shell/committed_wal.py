@@ -28,6 +28,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 
 READS_AT_ONCE = 4
@@ -99,6 +100,14 @@ class Safekeeper:
             if got < end:
                 wanted.append((got, end))
             yield begin, memoryview(answer.payload)
+
+    def digest(self, ask: DigestQuery) -> bytes:
+        """Return the SHA-256 of a range on its disk. Raise Unreachable or Rejected."""
+        self._send(ask)
+        answer = self._next()
+        if not isinstance(answer, RangeDigest) or answer.begin_lsn != ask.begin_lsn:
+            raise Unreachable(f"{self.shown} answered with {type(answer).__name__}")
+        return answer.sha256
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for a caller that closes all others."""

@@ -43,8 +43,10 @@ from walkeeper_common.http_access import (
 )
 from walkeeper_common.identity import Role
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.certificate_watch import certificate_end_s
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.http_audit import HttpAudit
 from walkeeper_common.shell.http_locks import http_tokens, speaks_https
 from walkeeper_common.shell.https_arrivals import HttpsArrivals, certified_identity
 from walkeeper_common.shell.own_credentials import own_credentials
@@ -62,7 +64,6 @@ CROWDED = (
     b"too many connections\n"
 )
 Route = Callable[[web.Request], Awaitable[web.Response]]
-NoteRefusal = Callable[[str, str, str], None]  # the reason, the peer's address and the text
 OPEN_PATHS = ("/health", "/ready")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -77,13 +78,13 @@ class Endpoints:
 
 
 class _Collector(Collector):
-    def __init__(self, samples: Callable[[], Sequence[Sample]]) -> None:
-        self._samples = samples
+    def __init__(self, samples: Callable[[], Sequence[Sample]], audit: HttpAudit) -> None:
+        self._samples, self._audit = samples, audit
 
     def collect(self) -> list[Family]:
         """Return the families of the present samples, and the daemon's version."""
         found: dict[str, list[Sample]] = {}
-        for sample in (*_own_samples(), *self._samples()):
+        for sample in (*_own_samples(), *self._audit.samples(), *self._samples()):
             found.setdefault(sample.metric.name, []).append(sample)
         return [_family(each[0].metric, each) for each in found.values()]
 
@@ -177,27 +178,34 @@ class _FirstHeads:
         self._waiting.clear()
 
 
-def _refusal_of(
-    request: web.Request, own_host: str, readers: frozenset[Role] = READERS
-) -> HttpRefusal | None:
+def _rules(own_host: str, readers: frozenset[Role] = READERS) -> HttpAccess:
+    return HttpAccess(http_tokens(), own_host, speaks_https(), readers)
+
+
+def _refusal_of(request: web.Request, rules: HttpAccess) -> HttpRefusal | None:
     headers = request.headers
-    return HttpAccess(http_tokens(), own_host, speaks_https(), readers).refusal(
+    return rules.refusal(
         host=headers.get("Host", ""),
         authorization=headers.get("Authorization", ""),
         identity=certified_identity(request.transport),
     )
 
 
-def _access(own_host: str, note_refusal: NoteRefusal, contents: Collection[str]) -> Middleware:
+def _access(own_host: str, audit: HttpAudit, contents: Collection[str]) -> Middleware:
     """Return a middleware that lets a request in by its headers; `contents` are paths of tables."""
 
     @web.middleware
     async def on_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-        readers = CONTENT_READERS if request.path in contents else READERS
-        refusal = None if request.path in OPEN_PATHS else _refusal_of(request, own_host, readers)
-        if refusal is None:
+        if request.path in OPEN_PATHS:
             return await handler(request)
-        note_refusal(refusal.reason, request.remote or "(gone)", refusal.text)
+        rules = _rules(own_host, CONTENT_READERS if request.path in contents else READERS)
+        refusal, address = _refusal_of(request, rules), request.remote or "(gone)"
+        if refusal is None:
+            proven = rules.proven(certified_identity(request.transport))
+            if proven is not None:
+                audit.login(proven, address)
+            return await handler(request)
+        audit.refusal(refusal, address)
         challenges = CHALLENGES if refusal is NO_TOKEN else ()
         headers = CIMultiDict(("WWW-Authenticate", challenge) for challenge in challenges)
         return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=headers)
@@ -229,14 +237,14 @@ async def serve_http(
     on_listening: Callable[[str, int], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
     events: RecentEvents | None = None,
-    note_refusal: NoteRefusal = lambda *_: None,
+    audit: Audit | None = None,
 ) -> None:
     """Serve until cancelled; raise Refused if the address cannot be listened on.
 
     `events` are shown by /status; without them those are the lines of this process's log.
 
-    `note_refusal` gets each request that is not let in. `routes` adds GETs, for CONTENT_READERS. A
-    request of theirs is cancelled when its peer has gone.
+    `audit` is that of the daemon's other doors, if there are any. `routes` adds GETs, for
+    CONTENT_READERS. A request of theirs is cancelled when its peer has gone.
     """
     connections_max = connections_allowed(connections_max)
     arrivals = _https_arrivals(connections_max)
@@ -244,9 +252,11 @@ async def serve_http(
     kept = events or RecentEvents()
     if events is None:
         logging.getLogger().addHandler(kept)
-    access = _access(address[0], note_refusal, tuple(routes or ()))
+    noted = HttpAudit(audit)
+    access = _access(address[0], noted, tuple(routes or ()))
     app = web.Application(middlewares=[heads.middleware, access])
-    _add_routes(app.router, endpoints, {**page_routes(), **(routes or {})}, kept, address[0])
+    shown = {**page_routes(), **(routes or {})}
+    _add_routes(app.router, endpoints, shown, noted, kept, address[0])
     runner = _runner(app)
     await runner.setup()
     server = runner.server
@@ -295,18 +305,19 @@ def _add_routes(
     router: web.UrlDispatcher,
     endpoints: Endpoints,
     routes: Mapping[str, Route],
+    audit: HttpAudit,
     events: RecentEvents,
     own_host: str,
 ) -> None:
     registry = CollectorRegistry()
-    registry.register(_Collector(endpoints.samples))
+    registry.register(_Collector(endpoints.samples, audit))
 
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(request: web.Request) -> web.Response:
         reason = endpoints.not_ready()
-        if reason is not None and _refusal_of(request, own_host) is not None:
+        if reason is not None and _refusal_of(request, _rules(own_host)) is not None:
             reason = "not ready"  # a reason names logs
         return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
 

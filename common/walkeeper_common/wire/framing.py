@@ -39,6 +39,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -49,6 +50,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 
 PREFACE = b"WALKEEP\x01"
@@ -81,6 +83,9 @@ Fielded: TypeAlias = (
     | ReserveTimeline
     | TimelineReserved
     | PrimaryReport
+    | SharedSlots
+    | DigestQuery
+    | RangeDigest
     | DropLog
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
@@ -112,6 +117,9 @@ _FIELDED: dict[int, type[Fielded]] = {
         ReserveTimeline,
         TimelineReserved,
         PrimaryReport,
+        SharedSlots,
+        DigestQuery,
+        RangeDigest,
         DropLog,
     )
 }

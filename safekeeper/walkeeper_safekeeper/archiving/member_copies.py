@@ -1,6 +1,7 @@
 """Copies of a damaged segment on the disks of other members (--repair-from). Blocking; a shell.
 
     copy = agreed_copy(wanted, peers)     the bytes that all answering members have, or None
+    peer_digest(wanted, address)          a member's id and the digest of its copy, or None
 
 A peer answers with committed WAL alone, and committed WAL is the same on every member. So two
 copies that differ are a second damage, and neither is taken. A member without that WAL, or with
@@ -18,6 +19,8 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.wire.range_digest import DigestQuery
 
 logger = logging.getLogger("walkeeper.scrub")
 
@@ -26,17 +29,26 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The damaged range, and the log that a peer must serve. This member asks itself nothing."""
+    """The range, and the log that a peer must serve. This member asks itself nothing.
+
+    `sha256` is the digest that a copy must have, or None if the records' CRCs decide."""
 
     cluster: str
     log_uuid: bytes
     acceptor_id: int
     begin_lsn: Lsn
     end_lsn: Lsn
+    sha256: str | None = None
+
+    def takes(self, copy: Buffer) -> bool:
+        """Return False for a copy that has not the digest."""
+        return self.sha256 in (None, hashlib.sha256(copy).hexdigest())
 
 
 def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
-    """Return the copy that all answering peers have, or None if none answers or two differ."""
+    """Return the copy that all answering peers have, or None if none answers or two differ.
+
+    With a digest, only copies of that digest count."""
     copies: dict[bytes, bytes] = {}
     for address in peers:
         try:
@@ -44,7 +56,7 @@ def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
         except WalkeeperError as error:
             logger.warning("cluster %s: no copy for the repair: %s", wanted.cluster, error)
             continue
-        if copy is not None:
+        if copy is not None and wanted.takes(copy):
             copies[hashlib.sha256(copy).digest()] = copy
     if len(copies) > 1:
         text = "members have different copies of %s to %s, and none is taken"
@@ -53,16 +65,37 @@ def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
     return next(iter(copies.values()), None)
 
 
+def peer_digest(wanted: Wanted, address: Address) -> tuple[int, str] | None:
+    """Return a peer's id and its digest, or None if this is not another member of the log."""
+    source = Safekeeper(address, TIMEOUT_S)
+    try:
+        peer = _greeted(source, wanted, address)
+        if peer is None:
+            return None
+        log, begin_lsn, end_lsn = wanted.log_uuid, wanted.begin_lsn, wanted.end_lsn
+        digest = source.digest(DigestQuery(wanted.cluster, log, begin_lsn, end_lsn))
+        return peer, digest.hex()
+    finally:
+        source.close()
+
+
+def _greeted(source: Safekeeper, wanted: Wanted, address: Address) -> int | None:
+    """Return the peer's id, or None if this is not another member of the log."""
+    greeting = source.greet(wanted.cluster, "scrub")
+    if greeting.acceptor_id == wanted.acceptor_id:
+        return None
+    if greeting.log_uuid != wanted.log_uuid:
+        text = "cluster %s: %s serves another log of this name: mend --repair-from"
+        logger.warning(text, wanted.cluster, shown_address(address))
+        return None
+    return greeting.acceptor_id
+
+
 def _copy(wanted: Wanted, address: Address) -> bytes | None:
     """Return a peer's copy, or None if this is not another member of the log."""
     source = Safekeeper(address, TIMEOUT_S)
     try:
-        greeting = source.greet(wanted.cluster, "scrub")
-        if greeting.acceptor_id == wanted.acceptor_id:
-            return None
-        if greeting.log_uuid != wanted.log_uuid:
-            text = "cluster %s: %s serves another log of this name: mend --repair-from"
-            logger.warning(text, wanted.cluster, shown_address(address))
+        if _greeted(source, wanted, address) is None:
             return None
         copy = bytearray(wanted.end_lsn - wanted.begin_lsn)
         for lsn, wal in source.read(wanted.begin_lsn, wanted.end_lsn):

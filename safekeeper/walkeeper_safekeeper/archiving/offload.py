@@ -1,8 +1,8 @@
 """Offloads one log to its archive, and reads back what has left the disk. offload_plan's shell.
 
 No commit waits for this code. It looks at readable_lsn once a second and reads segments beside the
-writer. It waits for the store on its own threads, whose work (hashing, compressing, sockets) runs
-outside the interpreter's lock. `status` shows a failure, and the next tick tries again.
+writer. It waits for the store on threads, whose work (hashing, packing, sockets) runs outside the
+interpreter's lock. `status` shows a failure, and the next tick tries again.
 
 A segment is taken once a whole record, or a switch's padding, ends at or after its end and below
 commit_lsn. A commit_lsn past its end is not enough: a record across that end may still be replaced
@@ -52,6 +52,7 @@ from walkeeper_safekeeper.archiving.offload_plan import (
     TailArchived,
     rank_of,
 )
+from walkeeper_safekeeper.archiving.sound_wal import SoundWal
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.settings import ArchiveSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
@@ -115,6 +116,7 @@ class Offload:
     ) -> None:
         self._log, self._settings, self.archive = log, settings, archive
         configuration, self._store = log.configuration, log.driver.store
+        self._wal = SoundWal(log.driver, lambda: log.readable_lsn)
         self._segment_bytes = archive.segment_bytes = configuration.segment_bytes
         parallel = max(1, min(PARALLEL_MAX, BYTES_IN_FLIGHT_MAX // self._segment_bytes))
         self.plan = OffloadPlan(
@@ -170,7 +172,7 @@ class Offload:
 
     @property
     def still_s(self) -> float:
-        """How long segments have been due without any move of the archive, or 0 if none is due."""
+        """How long segments have been due without a move of the archive, or 0."""
         return self.plan.quiet_ticks * TICK_S
 
     def file_of(self, begin_lsn: Lsn) -> WalFile:
@@ -262,8 +264,7 @@ class Offload:
             self._is_measuring = False
 
     async def _last_record_end(self, readable_lsn: Lsn) -> Lsn:
-        record = await call(self._looker, lambda: self._store.record_end(readable_lsn))
-        return min(record.next_lsn, readable_lsn)
+        return await call(self._looker, lambda: self._wal.whole_end(readable_lsn))
 
     # Looking
 
@@ -356,9 +357,8 @@ class Offload:
     async def _archive_segment(self, begin_lsn: Lsn) -> SegmentArchived:
         thread = self._free.pop()
         try:
-            upload = self._upload(
-                self.file_of(begin_lsn), begin_lsn, begin_lsn + self._segment_bytes
-            )
+            end_lsn = begin_lsn + self._segment_bytes
+            upload = self._upload(self.file_of(begin_lsn), begin_lsn, end_lsn)
             put = await call(thread, _without_defects(lambda: self._put_segment(upload)))
         finally:
             self._free.append(thread)
@@ -388,7 +388,7 @@ class Offload:
     def _put_segment(self, upload: _Upload) -> Put:
         self._refuse_place()
         self._put_before(upload)
-        wal = self._store.read(upload.begin_lsn, upload.end_lsn)
+        wal = self._wal.read(upload.begin_lsn, upload.end_lsn)
         put = self.archive.put(upload.file, wal, self._settings.packing)
         if put is Put.STORED:
             self._remove_partials(upload.file)
@@ -398,7 +398,7 @@ class Offload:
         for history, content in upload.histories.items():
             self.archive.put(history, content)
         for part in upload.ended:
-            wal = self._store.read(upload.begin_lsn, part.end_lsn)
+            wal = self._wal.read(upload.begin_lsn, part.end_lsn)
             if self.archive.put(part, wal, self._settings.packing) is Put.STORED:
                 self._remove_partials(part)
 
@@ -425,7 +425,7 @@ class Offload:
             if newest.end_lsn >= file.end_lsn or (is_alive and not is_ours):
                 return newest.end_lsn
         self._put_before(upload)
-        wal = self._store.read(upload.begin_lsn, file.end_lsn)
+        wal = self._wal.read(upload.begin_lsn, file.end_lsn)
         self.archive.put(file, wal, self._settings.packing)
         self._remove_partials(file)
         return file.end_lsn

@@ -17,14 +17,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_safekeeper.replication.physical_slots import Slot, Slots
 
 
 class DurableSlots:
     """The slots of one log."""
 
-    def __init__(self, saved: bytes | None, write_file: Callable[[bytes], Awaitable[None]]) -> None:
-        self.slots = Slots(saved)
+    def __init__(
+        self,
+        saved: bytes | None,
+        write_file: Callable[[bytes], Awaitable[None]],
+        new_id: Callable[[], bytes] | None = None,
+    ) -> None:
+        self.slots = Slots(saved, new_id=new_id)
         self._write_file = write_file
         # A log without a slots file has no slots, so an image without slots needs no write either.
         self._saved = Slots(None).image().data if saved is None else saved
@@ -61,6 +67,18 @@ class DurableSlots:
         """Free the slots of a connection that has ended."""
         self.slots.release_all(pid=pid)
         self._released.set()
+
+    async def share(self, told: SharedSlots) -> SharedSlots:
+        """Take over the slots of other members; return those of this one.
+
+        Slots that came or went are durable then. Their moves are saved with the next ones."""
+        before = self.slots.shared(told.cluster).names
+        self.slots.follow_shared(told)
+        self._released.set()  # a waiting drop looks again
+        shared = self.slots.shared(told.cluster)
+        if shared.names != before:
+            await self.save()
+        return shared
 
     async def save(self) -> None:
         """Return when everything that was in memory at the call is durable."""

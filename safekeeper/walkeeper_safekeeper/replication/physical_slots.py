@@ -8,29 +8,44 @@ comes back with it after a power cut, and the WAL from there on must still be he
 Names, checks, texts and SQLSTATEs are PostgreSQL's (slot.c), because Barman and others act on
 42710, 42704, 55006 and 53400. A temporary slot is not saved and goes with its connection.
 
+The other slots are those of all members of the log (wire/shared_slots). So a reader goes on at
+another member with its slot, and each member keeps the WAL for it.
+
     create / drop / acquire / release / confirm     change memory
+    shared() / follow_shared()                      the slots as members share them
     image() -> bytes to save; on_saved(image)       what is durable from then on
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from struct import Struct
 from struct import error as StructError
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_common.wire.shared_slots import (
+    SLOT_ID_BYTES,
+    SLOTS_MAX,
+    SharedSlot,
+    SharedSlots,
+    newest_dropped,
+)
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
-SLOTS_MAX = 64
 NAME_BYTES_MAX = 63
 FILE_MAGIC = b"WKSLOTS\x00"
-FILE_VERSION = 1
+FILE_VERSION = 2
+NAMES_ONLY = 1  # the version whose slots have no ids
 _COUNT = Struct("!H")
+_SLOT_ID = Struct(f"{SLOT_ID_BYTES}s")
 _ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_lsn
+_TAIL = Struct(f"!{SLOT_ID_BYTES}s?")  # behind the name: slot_id, is_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,8 @@ class Slot:
     restart_lsn: Lsn | None
     durable_lsn: Lsn | None = None
     active_pid: int | None = None
+    slot_id: bytes = bytes(SLOT_ID_BYTES)  # the same on all members
+    is_copy: bool = False  # it came from another member, and no reader has used it here
 
     @property
     def retention_lsn(self) -> Lsn | None:
@@ -63,13 +80,29 @@ class SlotImage:
 class Slots:
     """Every slot of one log, by name."""
 
-    def __init__(self, saved: bytes | None, file_name: str = "slots") -> None:
+    def __init__(
+        self,
+        saved: bytes | None,
+        file_name: str = "slots",
+        new_id: Callable[[], bytes] | None = None,
+    ) -> None:
+        """Load the saved slots. `new_id` makes ids of new ones; without it they count from 1."""
         self._slots: dict[str, Slot] = {}
+        self._dropped: tuple[bytes, ...] = ()
         self._serial = 0
-        for name, restart_lsn in _decode(saved, file_name) if saved is not None else ():
-            self._put_new(name, temporary=False, restart_lsn=restart_lsn)
+        counted = (number.to_bytes(SLOT_ID_BYTES, "big") for number in count(1))
+        self._new_id = new_id or (lambda: next(counted))
+        if saved is not None:
+            self._load(saved, file_name)
+
+    def _load(self, saved: bytes, file_name: str) -> None:
+        version, slots, dropped = _decode(saved, file_name)
+        self._dropped = dropped
+        for name, restart_lsn, slot_id, is_copy in slots:
+            self._put(name, slot_id, restart_lsn=restart_lsn, is_copy=is_copy)
             self._slots[name] = replace(self._slots[name], durable_lsn=restart_lsn)
-        if saved is not None and self.image().data != saved:
+        is_once = len(self._slots) == len(slots)
+        if not is_once or (version == FILE_VERSION and self.image().data != saved):
             raise CorruptWal(f"{file_name}: this is not how slots are saved, each of them once")
 
     def __iter__(self) -> Iterator[Slot]:
@@ -92,7 +125,7 @@ class Slots:
     def create(self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int) -> Slot:
         """Create a slot. A temporary one belongs to the connection `pid` from the start."""
         self.check_new(name)
-        self._put_new(name, temporary=temporary, restart_lsn=restart_lsn)
+        self._put(name, self._new_id(), temporary=temporary, restart_lsn=restart_lsn)
         if temporary:
             self._slots[name] = replace(self._slots[name], active_pid=pid)
         return self._slots[name]
@@ -110,14 +143,26 @@ class Slots:
                 "DROP_REPLICATION_SLOT or pg_receivewal --drop-slot.",
             )
 
-    def _put_new(self, name: str, *, temporary: bool, restart_lsn: Lsn | None) -> None:
+    def _put(
+        self,
+        name: str,
+        slot_id: bytes,
+        *,
+        restart_lsn: Lsn | None,
+        temporary: bool = False,
+        is_copy: bool = False,
+    ) -> None:
         self._serial += 1
-        self._slots[name] = Slot(self._serial, name, temporary, restart_lsn)
+        self._slots[name] = Slot(
+            self._serial, name, temporary, restart_lsn, slot_id=slot_id, is_copy=is_copy
+        )
 
     def drop(self, name: str, *, pid: int) -> Slot:
         """Remove and return the slot; raise 55006 while another connection uses it."""
         slot = self.get(name)
         _check_free(slot, pid)
+        if not slot.temporary:
+            self._dropped = newest_dropped((*self._dropped, slot.slot_id))
         return self._slots.pop(name)
 
     def forget(self, slot: Slot) -> None:
@@ -129,7 +174,7 @@ class Slots:
         """Give the slot to the connection `pid`, which moves it; raise 55006 if another has it."""
         slot = self.get(name)
         _check_free(slot, pid)
-        self._slots[name] = replace(slot, active_pid=pid)
+        self._slots[name] = replace(slot, active_pid=pid, is_copy=False)
         return self._slots[name]
 
     def release(self, name: str, *, pid: int) -> None:
@@ -162,14 +207,54 @@ class Slots:
         """
         slot = self._slots.get(name)
         if slot is None:
-            self._put_new(name, temporary=False, restart_lsn=lsn)
+            self._put(name, self._new_id(), restart_lsn=lsn)
         elif slot.active_pid is None and not slot.temporary and lsn > (slot.restart_lsn or 0):
             self._slots[name] = replace(slot, restart_lsn=lsn)
+
+    def shared(self, cluster: str) -> SharedSlots:
+        """Return the slots that last, as the other members may have them."""
+        slots = tuple(
+            SharedSlot(slot.name, slot.slot_id, slot.restart_lsn, slot.active_pid is not None)
+            for slot in self
+            if not slot.temporary
+        )
+        return SharedSlots(cluster, slots, self._dropped)
+
+    def follow_shared(self, told: SharedSlots) -> None:
+        """Take over what other members know; raise SqlRefused for a name that no slot can have.
+
+        A slot that a reader uses here outlives its drop elsewhere, under a new id. A slot never
+        moves back, nor while a reader moves it here."""
+        for one in told.slots:
+            check_name(one.name)
+        self._dropped = newest_dropped((*self._dropped, *told.dropped))
+        for slot in self:
+            if slot.slot_id in self._dropped and not slot.temporary:
+                if slot.active_pid is None:
+                    del self._slots[slot.name]
+                else:
+                    self._slots[slot.name] = replace(slot, slot_id=self._new_id())
+        for one in told.slots:
+            if one.slot_id not in self._dropped:
+                self._follow_one(one)
+
+    def _follow_one(self, one: SharedSlot) -> None:
+        slot = self._slots.get(one.name)
+        if slot is None and len(self._slots) < SLOTS_MAX:
+            self._put(one.name, one.slot_id, restart_lsn=one.restart_lsn, is_copy=True)
+        elif slot is not None and not slot.temporary:
+            self._slots[one.name] = replace(slot, slot_id=min(slot.slot_id, one.slot_id))
+            if one.restart_lsn is not None:
+                self.follow(one.name, one.restart_lsn)
 
     def retention_lsn(self) -> Lsn | None:
         """Return the LSN from which slots keep WAL, or None if no slot needs any."""
         wanted = [slot.retention_lsn for slot in self._slots.values()]
         return min((lsn for lsn in wanted if lsn is not None), default=None)
+
+    def holding(self, *, has_archive: bool) -> list[Slot]:
+        """Return the slots that keep WAL on this disk. A copy needs none if there is an archive."""
+        return [slot for slot in self if not (has_archive and slot.is_copy)]
 
     def image(self) -> SlotImage:
         """Return the file's content that makes the present memory durable."""
@@ -177,7 +262,9 @@ class Slots:
         body = [_COUNT.pack(len(lasting))]
         for slot in lasting:
             name, lsn = slot.name.encode(), slot.restart_lsn
-            body.append(_ENTRY.pack(len(name), lsn is not None, lsn or 0) + name)
+            front = _ENTRY.pack(len(name), lsn is not None, lsn or 0)
+            body.append(front + name + _TAIL.pack(slot.slot_id, slot.is_copy))
+        body += [_COUNT.pack(len(self._dropped)), *self._dropped]
         data = seal(FILE_MAGIC, FILE_VERSION, b"".join(body))
         return SlotImage(data, {slot.serial: slot.restart_lsn for slot in lasting})
 
@@ -214,19 +301,41 @@ def _check_free(slot: Slot, pid: int) -> None:
         )
 
 
-def _decode(saved: bytes, file_name: str) -> list[tuple[str, Lsn | None]]:
-    _, body = unseal(FILE_MAGIC, (FILE_VERSION,), saved, file_name)
-    entries: list[tuple[str, Lsn | None]] = []
+def id_of_name(name: str) -> bytes:
+    """Return the id of a slot that an older version made, the same on each member. It sorts before
+    the ids that have a time."""
+    return bytes(4) + hashlib.sha256(name.encode()).digest()[:4]
+
+
+_Entry = tuple[str, Lsn | None, bytes, bool]
+
+
+def _decode(saved: bytes, file_name: str) -> tuple[int, list[_Entry], tuple[bytes, ...]]:
+    version, body = unseal(FILE_MAGIC, (NAMES_ONLY, FILE_VERSION), saved, file_name)
+    entries: list[_Entry] = []
+    dropped: list[bytes] = []
+    has_ids = version != NAMES_ONLY
     try:
-        count, at = _COUNT.unpack_from(body)[0], _COUNT.size
-        for _ in range(count):
+        known, at = _COUNT.unpack_from(body)[0], _COUNT.size
+        for _ in range(known):
             name_bytes, has_lsn, lsn = _ENTRY.unpack_from(body, at)
             at += _ENTRY.size + name_bytes
             name = body[at - name_bytes : at].decode("ascii")
             check_name(name)
-            entries.append((name, Lsn(lsn) if has_lsn else None))
+            slot_id, is_copy = _TAIL.unpack_from(body, at) if has_ids else (id_of_name(name), False)
+            at += _TAIL.size * has_ids
+            entries.append((name, Lsn(lsn) if has_lsn else None, slot_id, is_copy))
+        if has_ids:
+            gone, at = _COUNT.unpack_from(body, at)[0], at + _COUNT.size
+            dropped = [_slot_id(body, at + SLOT_ID_BYTES * number) for number in range(gone)]
+            at += SLOT_ID_BYTES * gone
     except (StructError, UnicodeDecodeError, SqlRefused) as error:
         raise CorruptWal(f"{file_name}: not a list of slots: {error}") from error
-    if at != len(body):
+    if at != len(body) or newest_dropped(dropped) != tuple(dropped):
         raise CorruptWal(f"{file_name}: {len(body) - at} bytes follow the last slot")
-    return entries
+    return version, entries, tuple(dropped)
+
+
+def _slot_id(body: bytes, at: int) -> bytes:
+    (slot_id,) = _SLOT_ID.unpack_from(body, at)
+    return bytes(slot_id)

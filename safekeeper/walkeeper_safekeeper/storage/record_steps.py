@@ -1,6 +1,7 @@
 """Steps over WAL that lies on the disk, checked by the CRCs of its records.
 
 step(wal, at_lsn, end_lsn) -> Step     the next place, or the reason why the WAL is flawed there
+flaw_in(wal, at_lsn, until_lsn, …)     the first such reason below until_lsn, or None
 PatchedWal(store, begin_lsn, copy)     a store's WAL with a copy in the place of one part
 """
 
@@ -49,6 +50,17 @@ def step(wal: Scanned, at_lsn: Lsn, end_lsn: Lsn) -> Step:
         size *= 2
 
 
+def flaw_in(wal: Scanned, at_lsn: Lsn, until_lsn: Lsn, end_lsn: Lsn) -> str | None:
+    """Return why a record from `at_lsn` on is not sound, or None if all that begin before
+    `until_lsn` are. Raise as `step` does."""
+    while at_lsn < until_lsn:
+        found = step(wal, at_lsn, end_lsn)
+        if found.flaw is not None:
+            return found.flaw
+        at_lsn = found.next_lsn
+    return None
+
+
 class PatchedWal:
     """A store's WAL in which `copy` stands from `begin_lsn` on."""
 
@@ -75,9 +87,4 @@ class PatchedWal:
         """Return True if all records from `at_lsn` to the end of the copy are sound.
 
         `at_lsn` is where a record begins, and whole records end at `end_lsn`."""
-        while at_lsn < min(self._end_lsn, end_lsn):
-            found = step(self, at_lsn, end_lsn)
-            if found.flaw is not None:
-                return False
-            at_lsn = found.next_lsn
-        return True
+        return flaw_in(self, at_lsn, min(self._end_lsn, end_lsn), end_lsn) is None

@@ -158,6 +158,16 @@ ALERTS = (
         {"walkeeper_safekeeper_damaged" + SK1: "1x60"},
     ),
     Alert(
+        "WalkeeperCopiesDiffer",
+        "max by (cluster, safekeeper) (walkeeper_safekeeper_scrub_differences) > 0",
+        "0s",
+        "warning",
+        "Segments of {{ $labels.cluster }} differ between safekeeper {{ $labels.safekeeper }} and "
+        "another copy.",
+        "differing",
+        {"walkeeper_safekeeper_scrub_differences" + SK1: "1x60"},
+    ),
+    Alert(
         "WalkeeperRefusesWal",
         "max by (cluster, safekeeper) (walkeeper_safekeeper_refusing_wal) == 1",
         "1m",

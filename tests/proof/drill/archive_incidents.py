@@ -67,7 +67,10 @@ class ArchiveDamaged(Incident):
     name = "archive_lost_object"
     about = "An operator deletes a segment from the archive."
     expected = Expected(
-        check="restorability: .*", remedy="walkeeper archive repair",
+        status="differing", exit_code=1, check="restorability: .*",
+        log="safekeeper[123]: .*ERROR.*the archive, which has lost it",
+        metrics=r"walkeeper_safekeeper_scrub_differences\{.*\} 1", page='"differences": ?1',
+        alert="WalkeeperCopiesDiffer", remedy="walkeeper archive repair",
     )  # fmt: skip
     remedied = "`walkeeper archive repair`, from the disks of the safekeepers."
 
@@ -97,8 +100,9 @@ class DamagedSegment(Incident):
     about = "A disk has lost a bit of a committed segment; the archive has it."
     expected = Expected(
         log="safekeeper3: .*ERROR.*damaged",
-        metrics=r'walkeeper_safekeeper_scrubs_total\{.*safekeeper="3".*\} [1-9]',
-        remedy="the archive repairs it",
+        metrics=r'walkeeper_safekeeper_scrub_repairs_total\{.*safekeeper="3".*\} [1-9]',
+        page='"repairs": ?[1-9]', check="scrub: .*safekeeper 3",
+        remedy="runbooks.md#damaged",
     )  # fmt: skip
     remedied = "none, since the safekeeper repairs the segment by itself."
 

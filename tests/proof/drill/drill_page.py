@@ -20,7 +20,14 @@ acknowledged row.
 The seconds are from the fault to the first answer that tells of it. The machine had other work, so
 read them as an upper bound. For an alert they end when its expression holds (`pending`). It fires
 after its own time in [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules,
-and scrapes each second. A view without a cell has nothing to tell, by design.
+and scrapes each second. A view without a cell has nothing to tell, by design:
+
+* A second proposer ends by itself, and has changed nothing.
+* A standby that lags by some MB is normal. `check` and the alert begin at 1 GB.
+* A slow disk delays no commit while the others are a quorum, so `--check` is 0.
+* No commit depends on a clock. During a rolling upgrade `--check` has to be 0.
+* A branch that nobody acknowledged is the standby's matter. `check` is asked before a promotion.
+* `check` sees the certificates of safekeepers if it has a `--tls` file itself.
 
 """
 DIRECTORY = re.compile(r"/\S*?walkeeper_drill_\w+")

@@ -12,6 +12,7 @@ from tests.support.standbys import rewind
 from tests.support.waiting import wait_until
 
 VICTIM = 3
+KEPT_BY_STANDBY = "64MB"  # pg_rewind needs the WAL before the promotion
 ROOM_BYTES = SIZE_BYTES // 5
 RECEIVER = "SELECT pid FROM pg_stat_wal_receiver"
 
@@ -28,9 +29,9 @@ class SlotHoldsWal(Incident):
 
     def cause(self) -> None:
         stage = self.stage
-        where = f"host=127.0.0.1 port={stage.ports[VICTIM - 1]} user=postgres"
-        words = [program("pg_receivewal"), "-d", where, "--create-slot", "--slot", "gone"]
-        run_as_server_user(words)
+        where = f"host=127.0.0.1 port={stage.ports[VICTIM - 1]} user=postgres dbname=replication"
+        making = "CREATE_REPLICATION_SLOT gone PHYSICAL RESERVE_WAL"
+        run_as_server_user([program("psql"), f"{where} replication=true", "-c", making])
         free = os.statvfs(stage.disks[VICTIM - 1].mount_point)
         ballast = stage.disks[VICTIM - 1].mount_point / "ballast"
         with ballast.open("wb") as file:
@@ -78,7 +79,8 @@ class WrongTimeline(Incident):
 
     def cause(self) -> None:
         standby = self.stage.standby
-        standby.configure({"synchronous_standby_names": ""})
+        standby.configure({"synchronous_standby_names": "", "wal_keep_size": KEPT_BY_STANDBY})
+        standby.pg_ctl("reload")
         standby.promote()
         standby.sql("CREATE TABLE nobody_acknowledged (i int)")
         self.stage.fill(2)

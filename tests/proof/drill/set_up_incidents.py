@@ -87,9 +87,10 @@ class WrongMember(Incident):
 class ChangeStuck(Incident):
     name = "change_stuck"
     about = "A newcomer dies while the members change."
-    expected = Expected(
-        status="replacing", exit_code=1, check="members: the members change to",
-        log="proposer: .*", page='"joining": ?\\[4\\]|"target": ?\\{', remedy="members cancel",
+    expected = replace(
+        MEMBER_AWAY, status="replacing", check="members: the members change to",
+        log="proposer: .*(?:lost the connection|cannot reach)",
+        page='"joining": ?\\[4\\]|"target": ?\\{', remedy="members cancel",
     )  # fmt: skip
     remedied = "`walkeeper members cancel`."
 
@@ -165,7 +166,7 @@ class CertificateEnds(Incident):
     name = "certificate_ends"
     about = "The certificate of a safekeeper ends in five days."
     expected = Expected(
-        metrics=r"walkeeper_certificate_end_seconds ", alert="WalkeeperCertificateEnds",
+        metrics=r"walkeeper_certificate_end_seconds [1-9]", alert="WalkeeperCertificateEnds",
         log="safekeeper3: .*WARNING.*certificate", remedy="certs renew",
     )  # fmt: skip
     remedied = "`walkeeper certs renew`."

@@ -17,7 +17,7 @@ from tests.proof.fuzz.contract import Mutation, Target, require
 from tests.safekeeper.test_control_file import FULL, PREPARED
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.replication.physical_slots import Slots
+from walkeeper_safekeeper.replication.physical_slots import FILE_MAGIC, FILE_VERSION, Slots
 from walkeeper_safekeeper.storage import control_file
 
 FRONT = Struct("!8sII")
@@ -39,16 +39,17 @@ def run_slots(data: bytes) -> None:
     except CorruptWal as error:
         require(NAME in str(error), "{} names no file", error)
         return
-    require(slots.image().data == data, "{} is written as other bytes", list(slots))
+    if FRONT.unpack_from(data)[1] == FILE_VERSION:  # an older file has no ids, and gets some
+        require(slots.image().data == data, "{} is written as other bytes", list(slots))
 
 
-def sealing(magic: bytes) -> Mutation:
+def sealing(magic: bytes, version: int = 1) -> Mutation:
     """Return a mutation that gives a body its right front and CRC."""
 
     def seal(data: bytes, random: Random) -> bytes:
         body = data[FRONT.size : -4]
-        version = 1 if random.randrange(20) else int.from_bytes(data[8:12].ljust(4, b"\0"), "big")
-        whole = FRONT.pack(magic, version, len(body)) + body
+        found = int.from_bytes(data[8:12].ljust(4, b"\0"), "big")
+        whole = FRONT.pack(magic, version if random.randrange(20) else found, len(body)) + body
         return whole + crc32c(whole).to_bytes(4, "big")
 
     return seal
@@ -66,6 +67,8 @@ def _slots_seeds() -> Iterable[bytes]:
     for name, lsn in (("a", None), ("backup_1", Lsn(1 << 24)), ("z" * 63, Lsn(8))):
         slots.create(name, temporary=False, restart_lsn=lsn, pid=1)
         yield slots.image().data
+    slots.drop("a", pid=1)
+    yield slots.image().data
 
 
 CONTROL = Target(
@@ -82,5 +85,5 @@ SLOTS = Target(
     run=run_slots,
     seeds=_slots_seeds,
     bytes_max=1024,
-    repair=sealing(b"WKSLOTS\x00"),
+    repair=sealing(FILE_MAGIC, FILE_VERSION),
 )

@@ -279,4 +279,20 @@ ACCESS = (
         turns_red=SEALING + "no_nonce_is_used_twice",
         why_named=NO_KEYS,
     ),
+    Mutant(
+        "each-scrape-is-a-login",
+        "http_audit",
+        "a peer of --http has one line an hour, and not one for each request",
+        (Edit("HttpAudit.login", "now_s - self._logins.get(peer, -LOGIN_S) < LOGIN_S", "False"),),
+        turns_red=HTTP + "a_peer_with_a_proof_has_one_line_an_hour",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "http-without-an-audit",
+        "http_audit",
+        "each daemon's --http audits its refusals",
+        (Edit("http_endpoints._access.on_request", "audit.refusal(refusal, address)", "pass"),),
+        turns_red=HTTP + "a_peer_with_a_proof_has_one_line_an_hour",
+        why_named=NO_TLS,
+    ),
 )

@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SEED_MOVES, S
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
 FEEDING = "tests/proposer/test_feeding.py"
+SHARED = "tests/safekeeper/test_shared_slots.py::test_"
+NO_SLOTS = "the simulated safekeepers have no slots of clients"
 
 READING = (
     Mutant(
@@ -49,7 +51,7 @@ READING = (
         "repair-by-any-copy",
         "R13",
         "a damaged segment takes a copy only if all its records are sound",
-        (Edit("SegmentRepair._members", "wal if sound else None", "wal"),),
+        (Edit("SegmentRepair._fits", "patched.bears_out(at_lsn, whole_lsn)", "True"),),
         turns_red="tests/safekeeper/test_segment_repair.py::"
         "test_a_copy_with_a_record_that_is_not_sound_is_not_taken",
         why_named="no simulated disk loses committed WAL",
@@ -153,5 +155,62 @@ READING = (
         turns_red=f"{SCENARIO}[retention_waits_for_a_member]",
         searched_by=(SIM, REPLACE, ARCHIVE),
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "slots-stay-on-one-safekeeper",
+        "R14",
+        "a slot of one member is a slot of all, so that each keeps its WAL",
+        (Edit("Slots._follow_one", "len(self._slots) < SLOTS_MAX", "False"),),
+        turns_red=SHARED + "a_slot_of_one_member_is_a_slot_of_all",
+        why_named=NO_SLOTS,
+    ),
+    Mutant(
+        "shared-slot-moves-under-its-reader",
+        "R14",
+        "the reader of a slot has the last word on its position, not a copy that is ahead",
+        (
+            Edit(
+                "shared_slots._one",
+                "min(active) if active else max(idle, default=None)",
+                "max(idle, default=None)",
+            ),
+        ),
+        turns_red=SHARED + "of_two_readers_with_one_name_the_slower_one_counts",
+        why_named=NO_SLOTS,
+    ),
+    Mutant(
+        "dropped-slot-comes-back",
+        "R14",
+        "a member that was away learns of a drop, and does not revive the slot",
+        (
+            Edit("merged", "slot.slot_id not in dropped", "True"),
+            Edit("Slots.follow_shared", "slot.slot_id in self._dropped", "False"),
+        ),
+        turns_red=SHARED + "a_drop_lasts_although_a_member_was_away",
+        why_named=NO_SLOTS,
+    ),
+    Mutant(
+        "drop-takes-a-used-slot",
+        "R14",
+        "a slot that a reader uses outlives its drop at another member",
+        (Edit("Slots.follow_shared", "slot.active_pid is None", "True"),),
+        turns_red=SHARED + "a_slot_that_a_reader_uses_outlives_its_drop_elsewhere",
+        why_named=NO_SLOTS,
+    ),
+    Mutant(
+        "dropped-slots-are-forgotten",
+        "R14",
+        "the ids of dropped slots are saved with the slots",
+        (Edit("Slots._load", "self._dropped = dropped"),),
+        turns_red=SHARED + "a_drop_is_saved",
+        why_named=NO_SLOTS,
+    ),
+    Mutant(
+        "copies-hold-archived-wal",
+        "R14",
+        "with an archive, a copy of a slot keeps no WAL on the disk",
+        (Edit("Slots.holding", "has_archive and slot.is_copy", "False"),),
+        turns_red=SHARED + "a_copy_keeps_no_wal_on_the_disk_if_the_archive_has_it",
+        why_named=NO_SLOTS,
     ),
 )

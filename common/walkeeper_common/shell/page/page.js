@@ -119,18 +119,53 @@ function reasonsOf(reasons) {
   return made;
 }
 
-function membersOf(members, newest) {
+function membersOf(members, cluster) {
+  const newest = cluster.commit_lsn;
   const made = section("Safekeepers", true);
   made.append(table(
-    ["id", "address", "state", "term", "flush_lsn", "lag", "disk free", "fsync", "archive"],
+    ["id", "address", "role", "state", "term", "flush_lsn", "lag", "disk free", "fsync", "damage", "archive"],
     members.map((each) => {
       const broken = !each.reachable || each.error;
       return [
-        each.id, each.address, [broken ? each.error || "down" : "ok", broken ? "bad text" : "ok"],
+        each.id, each.address, roleOf(each, cluster), [broken ? each.error || "down" : "ok", broken ? "bad text" : "ok"],
         each.term, each.flush_lsn, lag(each.flush_lsn, newest), bytes(each.free_bytes),
-        millis(each.fsync_s), each.archive ? each.archived_lsn : null,
+        millis(each.fsync_s), each.reachable ? damageOf(each) : null,
+        each.archive ? each.archived_lsn : null,
       ];
     })));
+  return made;
+}
+
+function damageOf(each) {
+  if (each.damage) return [each.damage, "bad text"];
+  if (each.differences) return [`segments that differ: ${each.differences}`, "warning text"];
+  return each.repairs ? [`segments rewritten: ${each.repairs}`, "warning"] : ["none", "ok"];
+}
+
+// What a safekeeper is to the log: a member, one that joins or leaves, or none any more.
+function roleOf(each, cluster) {
+  const change = cluster.replacing || cluster.changing, has = (ids) => [].concat(ids).includes(each.id);
+  if (change && has(change.joining)) return change.is_learning ? "learns" : "joins";
+  if (change && has(change.leaving)) return "leaves";
+  const ids = cluster.members.map((name) => parseInt(name, 10));
+  return ids.includes(each.id) ? "member" : null;
+}
+
+function changeOf(cluster) {
+  const change = cluster.replacing || cluster.changing, spares = cluster.spares || [];
+  if (!change && !spares.length) return null;
+  const made = section("Members"), ids = (of) => [].concat(of || []).join(", ") || "none";
+  made.append(facts([
+    ["members", cluster.members.map((name) => parseInt(name, 10)).join(", ")],
+    ["ack quorum", cluster.ack_quorum],
+    ["spares", spares.join(", ") || "none"],
+    ...(change ? [
+      ["change", change.is_learning ? "newcomers learn" : "both sets decide", "warning"],
+      ["joining", ids(change.joining)], ["leaving", ids(change.leaving)],
+      ["ack quorum then", change.ack_quorum],
+      ["WAL to go", bytes(change.bytes_to_go)],
+    ] : []),
+  ]));
   return made;
 }
 
@@ -188,7 +223,10 @@ function primaryOf(primary) {
 function whole(status) {
   const { cluster, safekeepers } = status, newest = cluster.commit_lsn, parts = [];
   if (status.reasons.length) parts.push(reasonsOf(status.reasons));
-  parts.push(membersOf(safekeepers, newest), primaryOf(cluster.primary));
+  parts.push(membersOf(safekeepers, cluster));
+  const change = changeOf(cluster);
+  if (change) parts.push(change);
+  parts.push(primaryOf(cluster.primary));
   const archiving = safekeepers.find((each) => each.archive);
   if (archiving) parts.push(archiveOf(archiving.archive, archiving.archived_lsn));
   const known = safekeepers.find((each) => each.history && each.history.length);
@@ -241,7 +279,7 @@ function safekeeper(status) {
       ["state", log.failure || "ok", log.failure ? "bad" : "ok"], ["term", log.term],
       ["flushed", log.flush_lsn], ["committed", log.commit_lsn], ["every member has", log.restart_lsn],
       ["kept", `${bytes(log.kept_bytes)} for ${log.kept_for || "consumers"}`],
-      ["fsync", millis(log.fsync_s)],
+      ["fsync", millis(log.fsync_s)], ["damage", ...damageOf(log)],
       ["proposer", log.proposer ? `${log.proposer.application_name} at ${log.proposer.address}` : "none",
         log.proposer ? "ok" : "bad"],
       ["slots", log.slots.map((each) => each.slot_name).join(", ") || "none"],
