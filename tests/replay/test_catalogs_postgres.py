@@ -19,7 +19,8 @@ from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.table_at import TableAt, coverage_of
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_replay.undo import not_undone
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files

@@ -31,7 +31,7 @@ from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
-from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
+from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.commits import Commit
 from walkeeper_replay.undescribed import Undescribed
@@ -297,7 +297,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
             on_problem=archive.on_problem, index=archive.index,
         )  # fmt: skip
         rows = past.for_sql(past.whole())
-        partly.extend([] if has_all(coverage_of(rows)) else [change])
+        partly.extend([] if coverage_of(rows).has_all else [change])
         return rows
 
     with written(asked, binary=False) as file:
