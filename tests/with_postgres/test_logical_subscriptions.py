@@ -130,6 +130,30 @@ def test_publications_are_added_and_dropped_as_far_as_the_log_has_them(
     subscriber.sql(alter.format("SET", "q, p"))
 
 
+def test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same(
+    cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    primary.sql(
+        "CREATE TABLE lists (id int PRIMARY KEY, v text)",
+        "ALTER PUBLICATION p ADD TABLE lists (id)",
+        "ALTER PUBLICATION q SET TABLE lists (id, v)",
+    )
+    subscriber.sql("CREATE TABLE lists (id int PRIMARY KEY, v text)")
+    try:
+        with pytest.raises(psycopg.Error) as refused:
+            subscribe(subscriber, cluster.where())
+        assert 'cannot use different column lists for table "public.lists"' in str(refused.value)
+        assert subscriber.rows("SELECT 1 FROM pg_subscription") == []
+        primary.sql("ALTER PUBLICATION q SET TABLE lists (id)")
+        subscribe(subscriber, cluster.where())
+        assert followed(subscriber) == {"t", "lists"}
+        primary.sql("INSERT INTO lists VALUES (1, 'not published')")
+        wait_until(lambda: subscriber.rows("SELECT * FROM lists") == [(1, None)])
+    finally:
+        primary.sql("ALTER PUBLICATION q SET TABLES IN SCHEMA s", "DROP TABLE lists")
+        subscriber.sql("DROP SUBSCRIPTION IF EXISTS feed")
+
+
 def test_two_phase_is_refused_when_the_subscription_is_made(
     cluster: TwoPublications, subscriber: PostgresServer
 ) -> None:

@@ -20,7 +20,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
-from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream, Published
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
 from walkeeper_proposer.logical.past_comparison import NEW_LOG, DiffersFromLog
@@ -114,7 +114,7 @@ async def _identify_slot(
         unusable=unusable,
         publications=tuple(publications),
         missing_publications=tuple(name for name in publications if name not in known),
-        tables=await published(connection, publications),
+        tables=(await published(connection, publications)).tables,
         has_origins=bool(origins),
         encoding=(await connection.query("SHOW server_encoding"))[0][0] or "",
     )
@@ -234,7 +234,7 @@ class LogicalPrimary(Primary):
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
-        stream.on_published(self._identity.tables)
+        stream.on_published(Published(self._identity.tables))
         if stream.writer.is_inside:
             logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
         stream.on_connected(overlap, streams=self._streams)
@@ -265,7 +265,7 @@ class LogicalPrimary(Primary):
                 continue
             reached_lsn = stream.end_lsn
             try:
-                tables = await self._published()
+                found = await self._published()
             except WalkeeperError as error:
                 if str(error) != told:
                     told = str(error)
@@ -276,10 +276,10 @@ class LogicalPrimary(Primary):
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:
                 self._tokens.difference_update(tokens)
-                stream.on_published(tables, tokens)
+                stream.on_published(found, tokens)
                 self._hand_over()
 
-    async def _published(self) -> tuple[tuple[str, str], ...]:
+    async def _published(self) -> Published:
         name = f"{self._application_name}_tables"
         connection = await ReplicationConnection.open(self._dsn, name, replication="false")
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
 from walkeeper_common.errors import WalkeeperError
@@ -236,9 +236,10 @@ class LogicalLog:
                 if frame.kind is EntryKind.SETTINGS:
                     settings = (b"" if frame.is_first else settings) + frame.payload
                 if frame.kind is EntryKind.SETTINGS and frame.is_last:
-                    self.settings = LogSettings.parse(settings, self.settings)
-                    for token in self._answers.keys() & set(self.settings.answered):
-                        self._answers[token] = self._answers[token] or self.settings
+                    found = LogSettings.parse(settings, self.settings)
+                    for token in self._answers.keys() & set(found.answered):
+                        self._answers[token] = self._answers[token] or found
+                    self.settings = replace(found, clashing=())  # these may be mended by now
         position, end_lsn = cursor.last
         self._end_position = position or self._end_position
         self.end_lsn = end_lsn or self.end_lsn

@@ -7,6 +7,9 @@ from tests.proof.mutants.mutant import NO_CONSUMERS
 
 COPY_TEST = "tests/safekeeper/test_copy_session.py::"
 STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
+QUERIES_TEST = "tests/safekeeper/test_subscription_queries.py::"
+SUBSCRIPTIONS_TEST = "tests/with_postgres/test_logical_subscriptions.py::"
+PUBLISHED_TEST = "tests/with_postgres/test_published_tables.py::"
 
 COPYING = (
     logical_mutant(
@@ -69,6 +72,40 @@ COPYING = (
         "columns is None and not set(whole) <= allowed",
         "False",
         STATEMENTS_TEST + "test_a_worker_of_13_or_14_names_no_columns[18]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "clash-is-subscribed",
+        "subscription_queries",
+        "no subscription begins whose publications list different columns of a table",
+        "subscription_queries._tables",
+        "if settings.clashing:\n    raise _clash(*settings.clashing[0])\n",
+        "",
+        QUERIES_TEST
+        + "test_a_table_whose_column_lists_differ_is_refused_as_a_publisher_does[ask0]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "clash-of-another-time",
+        "logical_log",
+        "a subscription is refused for the publications as they are now, and not as they were",
+        "LogicalLog._walk",
+        "replace(found, clashing=())",
+        "found",
+        SUBSCRIPTIONS_TEST
+        + "test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "partition-beside-its-root",
+        "published_tables",
+        "a partition is not copied beside its root, which has the same rows",
+        "published_tables.published_query",
+        '"" if has_lists else SAME_PUBLICATION',
+        "SAME_PUBLICATION",
+        PUBLISHED_TEST
+        + "test_a_partition_comes_with_its_root_alone_if_one_publication_has_the_root"
+        + "[15-via, plain_leaf]",
         why=NO_CONSUMERS,
     ),
 )
