@@ -41,6 +41,7 @@ from walkeeper_wal.sources.wal_files import WalFiles
 
 NO_IMAGE = reason("made before this WAL, which has no image of it")
 ROWS_PER_BATCH = 1 << 16
+HEIRS = reason("rows of tables that inherit from it are in those tables alone", has_all=True)
 # In the metadata of an Arrow table's schema, and so of Parquet's.
 _COVERAGE, _HAS_ALL = b"walkeeper.coverage", b"walkeeper.has_all"
 
@@ -173,6 +174,8 @@ class TableAt:
         data, tuples = store.pages.reshape(-1), visible.tuples
         made = RowColumns(self.table, self.printer, self._fetch(store))
         doubts = coverage(store, 0, part, parts)
+        if self.table.has_heirs:
+            doubts.append(HEIRS)
         if self.unlogged_since is not None:
             place = Lsn(self.unlogged_since)
             doubts.append(
