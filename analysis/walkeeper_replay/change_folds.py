@@ -22,11 +22,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.change_rows import DELETE, TRUNCATE, UPDATE, Piece
 from walkeeper_replay.changed_values import UNKNOWN_TYPE
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS
-from walkeeper_replay.table_at import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 
-KNOWN_WHOLE = frozenset({COMPLETE, UNKNOWN_TYPE, AS_OIDS})
+KNOWN_WHOLE = frozenset({UNKNOWN_TYPE, AS_OIDS})
 NO_END = -1
 
 
@@ -81,7 +80,7 @@ def _last_of_each(codes: Column) -> Column:
 def refuse_unknown(piece: Piece) -> None:
     """Raise HistoryError if a change of a table is not known whole."""
     for why in dict.fromkeys(piece.coverage.tolist()):
-        if not set(why.split("; ")) <= KNOWN_WHOLE:
+        if not set(why.reasons) <= KNOWN_WHOLE:
             row = piece.rows[np.flatnonzero(piece.coverage == why)[0]]
             raise HistoryError(
                 f"{piece.table.shown}: its change at {Lsn(int(row['start_lsn']))} is not known "

@@ -18,7 +18,7 @@ import pyarrow as pa
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changed_values import ChangedValues
-from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.text.coverage import COMPLETE, Coverage, together
 from walkeeper_replay.tuples.commits import Commit, Commits
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
@@ -54,7 +54,7 @@ class Change:
     operation: str
     old: dict[str, str | None] | None = None
     new: dict[str, str | None] | None = None
-    coverage: str = COMPLETE
+    coverage: Coverage = COMPLETE
 
 
 CHANGE_ROW = np.dtype(
@@ -82,7 +82,7 @@ class Piece:
     """Rows of CHANGE_ROW."""
     values: ChangedValues | None
     coverage: Column
-    """A str for each row."""
+    """A Coverage for each row."""
     is_whole: bool = False
     """Every row of the table is known: its file was made within the WAL, or is in the base."""
 
@@ -112,9 +112,11 @@ class Piece:
         ]  # fmt: skip
 
 
-def complete(count: int) -> Column:
-    """Return the coverage of so many changes that lack nothing."""
-    return np.full(count, COMPLETE, object)
+def covered(count: int, coverage: Coverage) -> Column:
+    """Return a column with this coverage for so many changes."""
+    column = np.empty(count, object)
+    column.fill(coverage)  # np.full makes a plain str of it, without its facts
+    return column
 
 
 def rows_at(commits: Commits, xids: Column, start_lsns: Column, operations: Column) -> Column:
@@ -159,12 +161,11 @@ class FoundChanges:
             found.setdefault(piece.table.oid, []).append(piece)
         return found
 
-    def doubt(self, is_doubtful: Callable[[Column], Column], why: str) -> None:
+    def doubt(self, is_doubtful: Callable[[Column], Column], why: Coverage) -> None:
         """Add a reason to the coverage of the rows that a mask names."""
         for piece in self._pieces:
             for row in np.flatnonzero(is_doubtful(piece.rows)).tolist():
-                own = {*piece.coverage[row].split("; "), why} - {COMPLETE}
-                piece.coverage[row] = "; ".join(sorted(own))
+                piece.coverage[row] = together(sorted((piece.coverage[row], why)))
 
     def changes(self) -> list[Change]:
         """Return them one by one."""

@@ -16,13 +16,13 @@ from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.columns.arrow_text import text_column
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.store import Events
-from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.text.coverage import COMPLETE, reason
 from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_wal.records.segment import Column
 
-UNKNOWN_ROW = "its block was not known"
-UNKNOWN_TYPE = "values of a type that is not known, as bytes"
-UNKNOWN_VALUE = "values stored out of line before this WAL"
+UNKNOWN_ROW = reason("its block was not known")
+UNKNOWN_TYPE = reason("values of a type that is not known, as bytes")
+UNKNOWN_VALUE = reason("values stored out of line before this WAL")
 DOUBTS = (COMPLETE, UNKNOWN_ROW, UNKNOWN_TYPE, AS_OIDS, UNREADABLE, UNKNOWN_VALUE)
 _UNKNOWN_ROW, _UNKNOWN_TYPE, _AS_OIDS, _UNREADABLE, _UNKNOWN_VALUE = range(1, 6)
 

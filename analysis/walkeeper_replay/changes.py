@@ -32,7 +32,7 @@ from walkeeper_replay.change_rows import (
     Change,
     FoundChanges,
     Piece,
-    complete,
+    covered,
     rows_at,
 )
 from walkeeper_replay.changed_values import DOUBTS, changed_values
@@ -49,7 +49,7 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
-from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.text.coverage import COMPLETE, reason, together
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.undescribed import (
@@ -70,10 +70,10 @@ _OPERATIONS = np.zeros(8, np.uint8)  # by the kind of an event
 _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
 _IS_OF_ROW = np.zeros(8, bool)
 _IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
-REWRITTEN = "the same transaction rewrote the table"
+REWRITTEN = reason("the same transaction rewrote the table")
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
-LOST = "WAL before it is missing or damaged"
-CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
+LOST = reason("WAL before it is missing or damaged")
+CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class ChangeReader:
         for lsn in np.unique(made["commit_lsn"]).tolist():
             if (table := self._table(file, lsn)[1]) is not None:
                 own = made[made["commit_lsn"] == lsn]
-                found.append(Piece(table, own, None, np.full(len(own), REWRITTEN, object)))
+                found.append(Piece(table, own, None, covered(len(own), REWRITTEN)))
         return found
 
     def _made(self, rows: Column) -> Column:
@@ -363,7 +363,7 @@ class ChangeReader:
         if table is None:
             return []
         one = np.array([commit.top_xid]), np.array([start]), np.array([TRUNCATE])
-        return [Piece(table, rows_at(self.history.xids.commits, *one), None, complete(1))]
+        return [Piece(table, rows_at(self.history.xids.commits, *one), None, covered(1, COMPLETE))]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
         """Return the chunks of every value that was ever seen."""
@@ -425,11 +425,10 @@ class ChangeReader:
         made["old"] = np.where(kinds == DELETED, shown, before)
         made["new"] = np.where(kinds == DELETED, -1, shown)
         doubts = np.append(values.doubts, 0)
-        coverage = complete(len(made))
+        coverage = covered(len(made), COMPLETE)
         pairs = np.stack([doubts[shown], doubts[made["old"]]], axis=1)
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
-            own = {DOUBTS[code] for code in pairs[row].tolist()} - {COMPLETE}
-            coverage[row] = "; ".join(sorted(own))
+            coverage[row] = together(sorted(DOUBTS[code] for code in pairs[row].tolist()))
         return Piece(table, made, values, coverage)
 
 

@@ -29,7 +29,7 @@ from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.change_folds import NO_END, Fold, folded, parts_of
 from walkeeper_replay.change_rows import FoundChanges, Piece
 from walkeeper_replay.lake_tables import APPLICATION, LSN, delta_api
-from walkeeper_replay.table_at import coverage_of, has_all
+from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
@@ -75,7 +75,7 @@ class DeltaMirrors:
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
         self._refuse_table(table)
-        if not has_all(known := coverage_of(rows)):
+        if not (known := coverage_of(rows)).has_all:
             raise HistoryError(
                 f"{table.shown} at {Lsn(lsn)} is not known whole: {known}; give a base backup "
                 "(--base), or use --mode append"

@@ -41,15 +41,15 @@ from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.change_rows import Change
 from walkeeper_replay.redo.store import Relation
-from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.text.coverage import Coverage, reason, together
 from walkeeper_replay.tuples.commits import Commit
 from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.sources.entry_files import EntryFiles
 
 Row = dict[str, str | None]
 
-IDENTITY_ONLY = "of the old row only its replica identity is sent"
-UNCHANGED_VALUE = "values stored out of line that did not change are not sent"
+IDENTITY_ONLY = reason("of the old row only its replica identity is sent")
+UNCHANGED_VALUE = reason("values stored out of line that did not change are not sent")
 _OPERATIONS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
 _TEXT, _NULL, _UNCHANGED = ord("t"), ord("n"), ord("u")
 _NO_FILE = Relation(0, 0, 0)
@@ -217,7 +217,7 @@ def _change(message: memoryview, start: int, commit: Commit, known: Described) -
     The old row is K (its identity) or O (whole), and is not sent if the identity stays.
     """
     change = Change(start, commit, None, known.table, _OPERATIONS[message[0]])
-    doubts = set()
+    doubts: set[Coverage] = set()
     part, at = bytes(message[_BEHIND_OID : _BEHIND_OID + 1]), _BEHIND_OID + 1
     if part in (b"K", b"O"):
         sent = _tuple(message, at, known.columns)
@@ -235,12 +235,12 @@ def _change(message: memoryview, start: int, commit: Commit, known: Described) -
             if len(change.old) < len(known.columns):
                 doubts.add(IDENTITY_ONLY)
         _complete(change, sent.unchanged, known.columns, doubts)
-    change.coverage = "; ".join(sorted(doubts)) or COMPLETE
+    change.coverage = together(sorted(doubts))
     return change
 
 
 def _complete(
-    change: Change, unchanged: set[str], columns: Sequence[str], doubts: set[str]
+    change: Change, unchanged: set[str], columns: Sequence[str], doubts: set[Coverage]
 ) -> None:
     """Take unchanged values from the old row, if that was sent whole."""
     if not unchanged:

@@ -28,6 +28,7 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
+from walkeeper_replay.text.coverage import COMPLETE, Coverage, reason, together
 from walkeeper_replay.text.value_text import Printer
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.visible import all_tuples, visible_tuples
@@ -38,10 +39,11 @@ from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
-COMPLETE = "complete"
-NO_IMAGE = "made before this WAL, which has no image of it"
+NO_IMAGE = reason("made before this WAL, which has no image of it")
 ROWS_PER_BATCH = 1 << 16
-_COVERAGE = b"walkeeper.coverage"  # in the metadata of an Arrow table's schema, and so of Parquet's
+HEIRS = reason("rows of tables that inherit from it are in those tables alone", has_all=True)
+# In the metadata of an Arrow table's schema, and so of Parquet's.
+_COVERAGE, _HAS_ALL = b"walkeeper.coverage", b"walkeeper.has_all"
 
 
 @dataclass(slots=True)
@@ -162,45 +164,51 @@ class TableAt:
         """Yield record batches with the rows of one share of the blocks, in the table's order."""
         yield from self._read(part, parts)[0]
 
-    def _read(self, part: int, parts: int) -> tuple[list[Any], str]:
+    def _read(self, part: int, parts: int) -> tuple[list[Any], Coverage]:
         """Return the batches and their coverage, also if there are none."""
         return self.rows_of(self.replayed(part, parts), part, parts)
 
-    def rows_of(self, store: PageStore, part: int, parts: int) -> tuple[list[Any], str]:
+    def rows_of(self, store: PageStore, part: int, parts: int) -> tuple[list[Any], Coverage]:
         """Return the rows of a share whose pages are replayed, and their coverage."""
         visible = visible_tuples(store, 0, self.xids)
         data, tuples = store.pages.reshape(-1), visible.tuples
         made = RowColumns(self.table, self.printer, self._fetch(store))
         doubts = coverage(store, 0, part, parts)
+        if self.table.has_heirs:
+            doubts.append(HEIRS)
         if self.unlogged_since is not None:
             place = Lsn(self.unlogged_since)
-            doubts.append(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
-        if self.ends_before is not None:
-            doubts.append(f"the WAL ends at {Lsn(self.ends_before)}, before what was asked for")
-        if visible.assumed:
-            doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
-        if visible.taken:
             doubts.append(
-                f"{visible.taken} rows taken away by transactions that ended before this WAL"
+                reason(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
             )
+        if self.ends_before is not None:
+            end = Lsn(self.ends_before)
+            doubts.append(reason(f"the WAL ends at {end}, before what was asked for"))
+        if visible.assumed:
+            text = f"{visible.assumed} rows of transactions that ended before this WAL"
+            doubts.append(reason(text))
+        if visible.taken:
+            text = f"{visible.taken} rows taken away by transactions that ended before this WAL"
+            doubts.append(reason(text))
         batches = []
         for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
             rows = slice(begin, begin + ROWS_PER_BATCH)
             arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
             batches.append((len(tuples.places[rows]), list(arrays.values())))
         if made.unknown:
-            doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
+            doubts.append(reason(f"{made.unknown} values whose bytes are from before this WAL"))
         if made.unreadable:
-            doubts.append(f"{made.unreadable} {UNREADABLE}")
+            doubts.append(reason(f"{made.unreadable} {UNREADABLE}"))
         if made.as_bytes:
-            doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
+            text = f"{made.as_bytes} values of a type that is not known, as bytes"
+            doubts.append(reason(text))
         if made.as_oids:
-            doubts.append(f"{made.as_oids} {AS_OIDS}")
-        shown = "; ".join(doubts) or COMPLETE
+            doubts.append(reason(f"{made.as_oids} {AS_OIDS}", has_all=AS_OIDS.has_all))
+        shown = together(doubts)
         made_of = []
         for count, columns in batches:
-            text = pa.repeat(pa.scalar(shown, pa.string()), count)
-            made_of.append(pa.RecordBatch.from_arrays([*columns, text], schema=self.schema))
+            texts = pa.repeat(pa.scalar(shown, pa.string()), count)
+            made_of.append(pa.RecordBatch.from_arrays([*columns, texts], schema=self.schema))
         return made_of, shown
 
     def _fetch(self, store: PageStore) -> Fetch:
@@ -217,8 +225,9 @@ class TableAt:
         table = pa.Table.from_batches(made, self.schema)
         doubts = {shown for _, shown in done} - {COMPLETE}
         # NO_IMAGE holds for the whole table only if no share has an image.
-        text = "; ".join(sorted(doubts - {NO_IMAGE} or doubts)) or COMPLETE
-        return table.replace_schema_metadata({_COVERAGE: text.encode()})
+        known = together(sorted(doubts - {NO_IMAGE} or doubts))
+        facts = {_COVERAGE: known.encode(), _HAS_ALL: str(known.has_all).encode()}
+        return table.replace_schema_metadata(facts)
 
     def for_sql(self, rows: Any) -> Any:
         """Return `rows` of `whole` without the columns that a server would not read as they were.
@@ -229,31 +238,27 @@ class TableAt:
         return rows.drop_columns([n for n in own if rows[n].null_count < len(rows)])
 
 
-def coverage_of(table: Any) -> str:
+def coverage_of(table: Any) -> Coverage:
     """Return the coverage of a table from `whole`: "complete", or the reasons."""
-    return str((table.schema.metadata or {})[_COVERAGE].decode())
+    facts = table.schema.metadata or {}
+    text = facts[_COVERAGE].decode()
+    return COMPLETE if text == COMPLETE else reason(text, has_all=facts[_HAS_ALL] == b"True")
 
 
-def has_all(text: str) -> bool:
-    """Return whether rows of this coverage are SELECT's, but for names that are OIDs."""
-    return all(part == COMPLETE or part.endswith(AS_OIDS) for part in text.split("; "))
-
-
-def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:
+def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[Coverage]:
     """Return the reasons for which a relation's pages are not all known."""
     slots = store.slots[store.slots_of(relation)]
     known, broken = int((slots["state"] == KNOWN).sum()), int((slots["state"] == BROKEN).sum())
     doubts = []
     if broken:
-        doubts.append(f"{broken} blocks whose records did not fit them")
+        doubts.append(reason(f"{broken} blocks whose records did not fit them"))
     last = int(slots["block"].max()) + 1 if len(slots) else 0
     if not store.extents[relation].begins_empty:
         shown = f" of {last}" if parts == 1 else ""
-        doubts.append(
-            f"made before this WAL: {known} blocks{shown} or more are known" if known else NO_IMAGE
-        )
+        text = f"made before this WAL: {known} blocks{shown} or more are known"
+        doubts.append(reason(text) if known else NO_IMAGE)
     elif known < len(slots):
-        doubts.append(f"{len(slots) - known} of {len(slots)} blocks are not known")
+        doubts.append(reason(f"{len(slots) - known} of {len(slots)} blocks are not known"))
     return doubts
 
 

@@ -25,7 +25,7 @@ from walkeeper_replay.columns.written_rows import (
     qualified,
     quoted_name,
 )
-from walkeeper_replay.table_at import coverage_of, has_all
+from walkeeper_replay.table_at import coverage_of
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""
@@ -57,7 +57,7 @@ def _is_known(change: Change) -> bool:
     needs_old = change.operation in ("update", "delete")
     needs_new = change.operation in ("update", "insert")
     known = (change.old is not None or not needs_old) and (change.new is not None or not needs_new)
-    return known and has_all(change.coverage)
+    return known and change.coverage.has_all
 
 
 def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
     stored = [a.name for a in table.columns if not a.generated]
     if change.operation == "truncate":
         rows = rows_before(change)
-        if not has_all(known := coverage_of(rows)):
+        if not (known := coverage_of(rows)).has_all:
             yield comment(f"not all of what truncate took from {table.shown}: {known}")
         names = [name for name in stored if name in rows.column_names]
         yield from _put_back(table, names, rows_of_text(rows.select(names)))

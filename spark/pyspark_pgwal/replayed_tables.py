@@ -10,6 +10,7 @@ No logic of its own.
     lsn, time    of table_at: as of then (the end of the WAL)
     where        of row_history: COLUMN=VALUE
     startLsn, endLsn    of changes: of transactions whose commits end in (startLsn, endLsn]
+    startTime, endTime  the same by times of commits
     database     its name or OID, where there are several
     base         a base backup's directory, at the same place on every executor
     timeline     the newest, unless told otherwise
@@ -44,6 +45,7 @@ from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import SCHEMA, batches, is_of_row
 from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.commit_range import CommitRange
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
 from walkeeper_replay.undescribed import Undescribed
@@ -53,7 +55,7 @@ from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
-_OF_CHANGES = ("startLsn", "endLsn", "allowMissing")
+_OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")
 _OPTIONS = {
     "table_at": (*_OF_ALL, "lsn", "time"),
     "changes": (*_OF_ALL, *_OF_CHANGES),
@@ -121,11 +123,21 @@ class PastOptions:
         """Return the plan of table_at, and the LSN that `lsn` or `time` means in it."""
         plan, lsn = self.plan(), self.lsn("lsn")
         if "time" in self.values:
+            if lsn is not None:
+                raise HistoryError("table_at has either the option lsn or the option time")
             moment = time_option(self.values, "time")
             if self.base is not None and moment is not None:
                 self.base.refuse_time_before(moment)
-            lsn = CommitTimes(open_files(self.path), plan).range(None, moment, (None, lsn))[1]
+            lsn = CommitTimes(open_files(self.path), plan).range(None, moment)[1]
         return plan, lsn
+
+    def commits(self) -> CommitRange:
+        """Return the commits whose changes are wanted. A range by time reads the WAL up to it."""
+        return CommitRange.between(
+            CommitTimes(open_files(self.path), self.plan()), self.base,
+            time_option(self.values, "startTime"), time_option(self.values, "endTime"),
+            (self.lsn("startLsn"), self.lsn("endLsn")),
+        )  # fmt: skip
 
     def table_at(
         self, plan: Plan, lsn: int | None, history: CatalogHistory | None = None
@@ -164,6 +176,7 @@ class TableAtReader(DataSourceReader):
 class ChangesReader(DataSourceReader):
     def __init__(self, options: PastOptions) -> None:
         self._options = options
+        self._commits = options.commits()  # at the driver, and once
 
     def partitions(self) -> Sequence[InputPartition]:
         parts = 1 if self._options.table == "problems" else self._options.parts
@@ -172,7 +185,8 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Share), f"{partition=}"
         options = self._options
-        files, plan, end = open_files(options.path), options.plan(), options.lsn("endLsn")
+        files, plan = open_files(options.path), options.plan()
+        start, end = self._commits.start, self._commits.end
         met: list[Problem] = []
         on_problem = met.append if options.table == "problems" else options.on_problem
         history = CatalogHistory.read(
@@ -182,14 +196,15 @@ class ChangesReader(DataSourceReader):
         reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
         names = [n.strip() for n in options.values.get("relation", "").split(",") if n.strip()]
         share = partition.part, partition.parts
-        start = options.lsn("startLsn") or 0
         found = reader.find(names, start, end, share=share)
         others = "database" not in options.values and not names
         missing = reader.undescribed(start, end, others=others)
+        if self._commits.is_cut_off:
+            missing.insert(0, reader.cut_off_range())
         if options.table == "problems":
             places = (Problem(m.place, None, None, f"{m.kind}: {m.reason}") for m in missing)
             if end is not None and not history.is_whole:
-                text = f"the WAL ends at {Lsn(history.end_lsn)}, before endLsn"
+                text = f"the WAL ends at {Lsn(history.end_lsn)}, before what was asked for"
                 met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
             yield problem_rows([*dict.fromkeys(met), *places])
             return

@@ -26,7 +26,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgoutput import pack_copy_data
 from walkeeper_common.wire.consumer_slots import SlotNews
-from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream, Published
 
 SEGMENT = 1 << 20
 START = Lsn(SEGMENT)
@@ -109,16 +109,23 @@ def test_a_table_that_was_not_known_is_in_the_settings_at_once() -> None:
 def test_a_table_that_is_not_published_any_more_is_not_in_the_settings() -> None:
     stage = Stage()
     stage.feed(begin(0x110), relation(8, "new"), insert(8), commit(0x110, 0x120))
-    stage.stream.on_published([("public", "new"), ("public", "t")])  # this is no news
+    stage.stream.on_published(
+        Published(
+            (
+                ("public", "new"),
+                ("public", "t"),
+            )
+        )
+    )  # this is no news
     stage.feed(begin(0x130), insert(8))
-    stage.stream.on_published([("public", "t")])
+    stage.stream.on_published(Published((("public", "t"),)))
     stage.feed(commit(0x130, 0x140))
-    stage.stream.on_published([("public", "u")])
+    stage.stream.on_published(Published((("public", "u"),)))
     stage.feed()
     said = [e[3] for e in stage.entries() if e[0] is EntryKind.SETTINGS]
     assert said == [settings("t"), settings("new", "t"), settings("t"), settings("u")]
     stage.stream.on_disconnected()
-    stage.stream.on_published([("public", "t")])
+    stage.stream.on_published(Published((("public", "t"),)))
     assert not stage.stream.take()[1]
 
 
@@ -126,11 +133,11 @@ def test_a_query_for_tables_is_answered_once_with_what_the_catalogs_have() -> No
     """Between transactions, and without what an older description adds meanwhile."""
     stage = Stage()
     stream = stage.stream
-    stream.on_published([("public", "t")], ("a",))
+    stream.on_published(Published((("public", "t"),)), ("a",))
     assert stream.unanswered(("a", "b")) == ("b",)
     stage.feed(begin(0x130))
-    stream.on_published([("public", "u")], ("b",))
-    stream.on_published([("public", "v")], ("c",))
+    stream.on_published(Published((("public", "u"),)), ("b",))
+    stream.on_published(Published((("public", "v"),)), ("c",))
     assert stream.unanswered(("a", "b", "c", "d")) == ("d",)
     stage.feed(relation(8, "old"), insert(8), commit(0x130, 0x140))
     said = [json.loads(e[3]) for e in stage.entries() if e[0] is EntryKind.SETTINGS]
@@ -141,11 +148,11 @@ def test_a_query_for_tables_is_answered_once_with_what_the_catalogs_have() -> No
 def test_a_query_that_no_answer_was_made_for_is_asked_again_on_the_next_connection() -> None:
     stage = Stage()
     stage.feed(begin(0x130))
-    stage.stream.on_published([("public", "u")], ("a",))
+    stage.stream.on_published(Published((("public", "u"),)), ("a",))
     stage.stream.on_disconnected()
     stage.stream.on_connected()
     assert stage.stream.unanswered(("a",)) == ("a",)
-    stage.stream.on_published([("public", "v")], ("a",))
+    stage.stream.on_published(Published((("public", "v"),)), ("a",))
     assert stage.stream.unanswered(("a",)) == ()
 
 

@@ -17,7 +17,8 @@ from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import CUT_OFF
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.table_at import TableAt, coverage_of
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

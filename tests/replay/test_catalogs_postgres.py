@@ -19,7 +19,8 @@ from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.table_at import HEIRS, TableAt, coverage_of
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_replay.undo import not_undone
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
@@ -251,6 +252,41 @@ def test_composites_arrays_and_ranges_quote_as_the_server(server: PostgresServer
             [(text,) for text in HARD],
         )
     assert Past(server).rows("postgres", "hard") == copied(server, "hard")
+
+
+def test_attributes_that_a_composite_has_lost_are_passed_over(server: PostgresServer) -> None:
+    run(
+        server,
+        "CREATE TYPE worn AS (small int2, big int8, flag bool, words text, day date)",
+        "CREATE TABLE parts (a int, gone numeric, b text)",
+        "CREATE TABLE worn_out (id int, w worn, ws worn[], p parts)",
+        "INSERT INTO worn_out VALUES (1, (1, 2, true, 'words', '2020-01-01'), "
+        "ARRAY[(3, 4, false, repeat('w', 200), NULL)::worn], (5, 6.5, 'seven'))",
+    )
+    old = [text for row in copied(server, "worn_out") for text in row]
+    for lost in ("small", "flag", "words", "big"):
+        run(server, f"ALTER TYPE worn DROP ATTRIBUTE {lost}")
+        run(server, "INSERT INTO worn_out (id, w) SELECT 2, w FROM worn_out WHERE id = 1")
+    run(server, "ALTER TYPE worn ADD ATTRIBUTE later int", "ALTER TABLE parts DROP COLUMN gone")
+    run(server, "INSERT INTO worn_out VALUES (3, ('2021-01-01', 9), NULL, (1, 'b'))")
+    rows = copied(server, "worn_out")
+    assert rows[0][1] == "(2020-01-01,)" and old[1] != rows[0][1]
+    assert Past(server).rows("postgres", "worn_out") == rows
+
+
+def test_a_table_with_heirs_says_that_their_rows_are_theirs(server: PostgresServer) -> None:
+    run(
+        server,
+        "CREATE TABLE ancestor (id int)",
+        "CREATE TABLE heir (more text) INHERITS (ancestor)",
+        "INSERT INTO ancestor VALUES (1)",
+        "INSERT INTO heir VALUES (2, 'two')",
+    )
+    past = Past(server)
+    table = past.table("postgres", "ancestor")
+    assert table["id"].to_pylist() == [1] and coverage_of(table) == HEIRS
+    assert coverage_of(table).has_all, "undo needs no other rows"
+    assert coverage_of(past.table("postgres", "heir")) == COMPLETE
 
 
 def test_first_and_last_dates_and_times_are_the_servers(server: PostgresServer) -> None:

@@ -18,10 +18,11 @@ from walkeeper_replay.change_rows import (
     TRUNCATE,
     UPDATE,
     Piece,
-    complete,
+    covered,
 )
 from walkeeper_replay.changed_values import UNKNOWN_VALUE, ChangedValues
 from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 
 COLUMNS = tuple(
@@ -86,12 +87,12 @@ def piece_of(changes: list[tuple[Any, ...]]) -> Piece:
             values += [] if row is None else [row]
         rows[place] = (start, lsn, lsn * 10, 7, 7, operation, *sides)
     if not values:
-        return Piece(TABLE, rows, None, complete(len(rows)), True)
+        return Piece(TABLE, rows, None, covered(len(rows), COMPLETE), True)
     arrays = [pa.array(column, pa.int32()) for column in zip(*values, strict=True)]
     places, doubts = np.arange(len(values)), np.zeros(len(values), np.uint8)
     texts = [array.cast(pa.string()) for array in arrays]
     made = ChangedValues(["id", "part", "v"], arrays, texts, places, None, doubts)
-    return Piece(TABLE, rows, made, complete(len(rows)), True)
+    return Piece(TABLE, rows, made, covered(len(rows), COMPLETE), True)
 
 
 def tuples(rows: Any) -> list[Row]:

@@ -18,7 +18,8 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import Change
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
-from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 

@@ -19,7 +19,8 @@ from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.table_at import TableAt, coverage_of
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_replay.text.value_text import MONEY
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

@@ -11,7 +11,8 @@ from tests.support.postgres_server import PostgresServer, program, run_as_server
 from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 

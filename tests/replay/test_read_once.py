@@ -147,6 +147,13 @@ def test_each_segment_is_decoded_once_a_stage(
     assert len(rows) == 300 if at_lsn else len(rows) > 100
 
 
+def test_a_place_of_the_shuffle_that_got_no_group_has_no_rows(shop: Shop) -> None:
+    """Two groups of blocks may come to one place, and the other place is left with none."""
+    options = PastOptions.parse({"path": shop.wal, "relation": "orders", "table": "table_at"})
+    redo = read_once._redo_of(options.table_at(*options.place()), 2)()
+    assert list(redo.terminate()) == []
+
+
 @pytest.mark.spark
 def test_sparks_rows_are_those_of_the_data_source(spark: SparkSession, shop: Shop) -> None:
     for relation in ("orders", "notes"):

@@ -20,7 +20,8 @@ from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.consistency import Checked, ConsistencyCheck
-from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import SegmentReader

@@ -24,7 +24,8 @@ from walkeeper_history.rows.view import View
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import pass_over
-from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

@@ -74,6 +74,19 @@ def test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it() -> None:
     assert there.find("s") is None and other.news() == ()
 
 
+def test_a_drop_that_waits_for_a_proposer_takes_the_slot_as_it_was_and_no_later_one() -> None:
+    slots = Slots(None)
+    positions = ConsumerPositions(slots)
+    positions.on_replicated({"s": A, "t": A})
+    slots.drop("s", pid=1)
+    positions.pending["s"] = A
+    assert positions.news() == (SlotNews("s", None),)
+    positions.on_replicated({"s": A, "t": B})
+    assert slots.find("s") is None and positions.news() == (SlotNews("s", None),)
+    positions.on_replicated({"s": C, "t": B})  # made anew at another safekeeper
+    assert position(slots, "s") == C and positions.news() == () and not positions.pending
+
+
 def test_a_temporary_slot_stays_with_its_connection() -> None:
     slots = Slots(None)
     positions = ConsumerPositions(slots)

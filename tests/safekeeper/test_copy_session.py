@@ -13,6 +13,7 @@ from tests.support.entry_maker import SETTINGS, new_stream
 from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_proposer.logical.change_stream import Published
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.copy_session import CopySession
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
@@ -41,7 +42,7 @@ async def taken(made: Kept, lsn: Lsn, timeline: int = 1) -> Lsn:
     copying = CopySession(logical, client, snapshot, 1.0)
     asking = asyncio.create_task(copying.snapshot("mine"))
     await until(logical.tables_query)
-    stream.on_published([("public", "t")], ("mine",))
+    stream.on_published(Published((("public", "t"),)), ("mine",))
     made.log.take(stream)
     made.readable_lsn = made.log.end
     await logical.refresh()

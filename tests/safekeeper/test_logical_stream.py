@@ -25,6 +25,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding, client_encoding
 from walkeeper_common.postgres.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.postgres.pgwire import SqlRefused, StandbyStatus
+from walkeeper_common.wire.consumer_slots import SlotNews
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
@@ -398,7 +399,13 @@ def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.Monke
             await logical.make_slot("late")
         assert caught.value.sqlstate == "57P03" and not logical.positions.news()
         # the log does not have it, so there is no answer to wait for
-        await logical.drop_slot("unknown")
+        assert await logical.drop_slot("unknown")
+        logical.positions.on_replicated({"known": Lsn(0x100)})
+        assert not await logical.drop_slot("known")
+        assert logical.positions.news() == (SlotNews("known", None),)
+        with pytest.raises(SqlRefused):  # the drop, which is still on its way, would take it
+            await logical.make_slot("known")
+        assert logical.positions.news() == (SlotNews("known", None),)
 
     asyncio.run(ask())
 

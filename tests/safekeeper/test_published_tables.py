@@ -11,6 +11,7 @@ from tests.support.entry_maker import SETTINGS, new_stream
 from tests.support.waiting import until
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.wire.consumer_slots import TablesQuery
+from walkeeper_proposer.logical.change_stream import Published
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 
 
@@ -21,7 +22,8 @@ def test_the_question_for_the_published_tables_repeats_until_the_log_has_the_ans
     made, stream = Kept(), new_stream(START, SEGMENT, settings={**SETTINGS, "encoding": "UTF8"})
 
     def write(table: str, token: str) -> None:
-        stream.on_published([("public", table)], (token,))
+        tables = (("public", table),)
+        stream.on_published(Published(tables, clashing=tables), (token,))
         made.log.take(stream)
         made.readable_lsn = made.log.end
 
@@ -35,7 +37,8 @@ def test_the_question_for_the_published_tables_repeats_until_the_log_has_the_ans
         write("asked", "mine")
         write("after", "later")
         await logical.refresh()
-        assert (await asking).tables == (("public", "asked"),)
+        answer = await asking
+        assert answer.tables == answer.clashing == (("public", "asked"),)
         assert logical.tables_query() is None
         monkeypatch.setattr("walkeeper_safekeeper.replication.logical_log.REPLICATE_S", 0.05)
         with pytest.raises(SqlRefused, match="no quorum has an answer") as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from walkeeper_common.postgres.pgwire import MessageBuffer, SqlRefused
@@ -77,6 +79,17 @@ def test_tables_are_those_that_the_primary_publishes() -> None:
 @pytest.mark.parametrize("others", ["'p'", "'q'", "'p', 'it''s', 'q'"])
 def test_tables_of_other_publications_are_refused(ask: str, others: str) -> None:
     refused(ask.replace("'p', 'it''s'", others))
+
+
+@pytest.mark.parametrize(
+    "ask", [TABLES_15.format(""), TABLES_15.format(", t.attnames\n"), TABLES_17]
+)
+def test_a_table_whose_column_lists_differ_is_refused_as_a_publisher_does(ask: str) -> None:
+    """Subscribers before 15 do not ask for lists, and would get no change of it either."""
+    with pytest.raises(SqlRefused) as caught:
+        answer(ask, replace(SETTINGS, clashing=(("s", "u"),)))
+    said = 'cannot use different column lists for table "s.u" in different publications'
+    assert (caught.value.sqlstate, caught.value.message) == ("0A000", said)
 
 
 def refused(sql: str) -> None:

@@ -17,13 +17,21 @@ pytestmark = pytest.mark.postgres
 REFRESH = "ALTER SUBSCRIPTION {} REFRESH PUBLICATION WITH (copy_data = false)"
 
 
-class TwoPublications(LogicalCluster):
+class SubscribedCluster(LogicalCluster):
+    def where(self) -> str:
+        return f"host=127.0.0.1 port={self.ports[1]} user=postgres dbname=postgres"
+
+
+class TwoPublications(SubscribedCluster):
     def __init__(self, primary: PostgresServer) -> None:
         super().__init__(primary)
         self.proposer = self.new_proposer("two", "--logical", "--publication", "p,q")
 
-    def where(self) -> str:
-        return f"host=127.0.0.1 port={self.ports[1]} user=postgres dbname=postgres"
+
+class PublicationGoes(SubscribedCluster):
+    def __init__(self, primary: PostgresServer) -> None:
+        primary.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+        super().__init__(primary)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +110,42 @@ def test_without_a_proposer_or_its_primary_the_question_is_refused_in_time(
     cluster.proposer.kill()
     with pytest.raises(psycopg.Error, match="no quorum has an answer to which tables"):
         subscriber.sql(REFRESH.format("feed"))
+    subscriber.sql("DROP SUBSCRIPTION feed")  # a quorum learns of it when there is a proposer
+    assert list(cluster.slot_lsns("feed")) == [1, 3]
     cluster.proposer.start()
-    subscriber.sql(REFRESH.format("feed"))
+    wait_until(lambda: not cluster.slot_lsns("feed"))
+    subscribe(subscriber, cluster.where())
+    assert followed(subscriber) == {"t"}
     subscriber.sql("DROP SUBSCRIPTION feed")
+
+
+def test_a_subscription_can_be_dropped_without_its_publication_and_without_its_log(
+    subscriber: PostgresServer,
+) -> None:
+    with (
+        PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as primary,
+        PublicationGoes.create(primary) as cluster,
+    ):
+        subscribe(subscriber, cluster.where(), "p")
+        subscriber.sql(
+            f"CREATE SUBSCRIPTION other CONNECTION '{cluster.where()}' PUBLICATION p "
+            "WITH (copy_data = false)"
+        )
+        primary.sql(
+            "SET synchronous_commit = local", "DROP PUBLICATION p", "INSERT INTO t VALUES (1)"
+        )
+        assert cluster.proposer.ended() == 1
+        subscriber.sql("DROP SUBSCRIPTION feed")
+        for safekeeper in cluster.safekeepers:
+            safekeeper.kill()
+        with pytest.raises(psycopg.Error, match="could not connect to publisher"):
+            subscriber.sql("DROP SUBSCRIPTION other")
+        subscriber.sql(
+            "ALTER SUBSCRIPTION other DISABLE",
+            "ALTER SUBSCRIPTION other SET (slot_name = NONE)",
+            "DROP SUBSCRIPTION other",
+        )
+        assert subscriber.rows("SELECT 1 FROM pg_subscription") == []
 
 
 @pytest.mark.parametrize("publications", ["p", "r", "p, q, r", "p, unknown"])
@@ -128,6 +169,30 @@ def test_publications_are_added_and_dropped_as_far_as_the_log_has_them(
         with pytest.raises(psycopg.Error, match="this log has publications p, q, not"):
             subscriber.sql(alter.format(how, which))
     subscriber.sql(alter.format("SET", "q, p"))
+
+
+def test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same(
+    cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    primary.sql(
+        "CREATE TABLE lists (id int PRIMARY KEY, v text)",
+        "ALTER PUBLICATION p ADD TABLE lists (id)",
+        "ALTER PUBLICATION q SET TABLE lists (id, v)",
+    )
+    subscriber.sql("CREATE TABLE lists (id int PRIMARY KEY, v text)")
+    try:
+        with pytest.raises(psycopg.Error) as refused:
+            subscribe(subscriber, cluster.where())
+        assert 'cannot use different column lists for table "public.lists"' in str(refused.value)
+        assert subscriber.rows("SELECT 1 FROM pg_subscription") == []
+        primary.sql("ALTER PUBLICATION q SET TABLE lists (id)")
+        subscribe(subscriber, cluster.where())
+        assert followed(subscriber) == {"t", "lists"}
+        primary.sql("INSERT INTO lists VALUES (1, 'not published')")
+        wait_until(lambda: subscriber.rows("SELECT * FROM lists") == [(1, None)])
+    finally:
+        primary.sql("ALTER PUBLICATION q SET TABLES IN SCHEMA s", "DROP TABLE lists")
+        subscriber.sql("DROP SUBSCRIPTION IF EXISTS feed")
 
 
 def test_two_phase_is_refused_when_the_subscription_is_made(

@@ -72,6 +72,7 @@ class Class:
     natts: int
     persistence: str
     row_type: int
+    has_heirs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Table:
     toast: Relation | None
     key: tuple[str, ...]
     """The primary key's columns; empty without one."""
+    has_heirs: bool = False
+    """Tables inherit from it, or did until it was vacuumed last. SELECT shows their rows, too."""
 
     @property
     def shown(self) -> str:
@@ -178,7 +181,7 @@ class Catalog:
         key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
         return Table(
             found.oid, found.schema, found.name, self.file_of(found), tuple(attributes),
-            self.file_of(toast) if toast is not None else None, key,
+            self.file_of(toast) if toast is not None else None, key, found.has_heirs,
         )  # fmt: skip
 
     def _columns_of(self, found: Class) -> list[Attribute]:
@@ -231,7 +234,7 @@ def class_of(row: dict[str, object], schemas: dict[int, str]) -> Class:
         schemas.get(schema) or _BUILTIN_SCHEMAS.get(schema, str(schema)),
         str(row["relkind"]), _int(row["relfilenode"]), _int(row["reltablespace"]),
         _int(row["reltoastrelid"]), _int(row["relnatts"]), str(row["relpersistence"]),
-        _int(row["reltype"]),
+        _int(row["reltype"]), bool(row["relhassubclass"]),
     )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ _WANTED: dict[str, tuple[str, ...]] = {
     "pg_class": (
         "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
         "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
+        "relhassubclass",
     ),
     "pg_attribute": (
         "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",

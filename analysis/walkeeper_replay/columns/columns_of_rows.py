@@ -22,6 +22,7 @@ import pyarrow as pa
 from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.columns.numeric_columns import numeric_strings
 from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.text.coverage import reason
 from walkeeper_replay.text.database_text import UnknownText
 from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX
 from walkeeper_replay.text.value_text import Printer
@@ -47,13 +48,13 @@ _FIXED: dict[int, tuple[str, Any]] = {
 }  # fmt: skip
 _TEXT = frozenset({25, 1042, 1043, 114, 142})
 BYTEA, NUMERIC = 17, 1700
-UNREADABLE = (
+UNREADABLE = reason(
     "values that cannot be shown (not text in the database's encoding, an enum's label or an "
     "aclitem's role that is not known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
 )
-
-
-AS_OIDS = "names (of regclass, regtype and their like) as OIDs, not being known"
+AS_OIDS = reason(
+    "names (of regclass, regtype and their like) as OIDs, not being known", has_all=True
+)
 
 
 def arrow_type(oid: int) -> Any:

@@ -339,9 +339,15 @@ class Printer:
         return known.kind == "e" or known.name in _EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
-        """Take a value at `at` of a datum whose header was 4 bytes; return it and its end."""
+        """Take a value of a type at `at`, and return it and its end."""
         known = self.types.by_oid.get(self.types.base_of(oid))
         length, alignment = (known.length, known.alignment) if known else (-1, 4)
+        return self._span(length, alignment, data, at, packed)
+
+    def _span(
+        self, length: int, alignment: int, data: bytes, at: int, packed: bool
+    ) -> tuple[bytes, int]:
+        """Take a value at `at` of a datum whose header was 4 bytes; return it and its end."""
         if length == -1 and packed and at < len(data) and data[at] & 1:
             size = data[at] >> 1
             return data[at + 1 : at + size], at + size
@@ -433,7 +439,8 @@ class Printer:
             if k >= count or (mask & 1 and not bitmap[k >> 3] >> (k & 7) & 1):
                 value = None
             else:
-                value, at = self._taken(each.type, data, at, packed=True)
+                # By the column's own facts, as a dropped one has no type any more.
+                value, at = self._span(each.length, each.alignment, data, at, packed=True)
             if not each.dropped:
                 texts.append("" if value is None else _quoted_field(self.text(each.type, value)))
         return "(" + ",".join(texts) + ")"

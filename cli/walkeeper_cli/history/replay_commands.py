@@ -29,9 +29,10 @@ from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
+from walkeeper_replay.commit_range import CommitRange
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
-from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
+from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.commits import Commit
 from walkeeper_replay.undescribed import Undescribed
@@ -205,17 +206,12 @@ def _changes(
     xid: int | None,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing."""
-    plan, source, is_cut_off = planned(archive, base), archive.source, False
-    start, end = source.start_lsn or 0, source.end_lsn
-    if source.start_time or source.end_time:
-        times = archive.commit_times(plan)
-        low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
-        start, end = Lsn(low or 0), None if high is None else Lsn(high)
-        is_cut_off = source.start_time is not None and (
-            not times.reaches_back_to(source.start_time)
-            if base is None
-            else source.start_time < base.checkpoint_time
-        )
+    plan, source = planned(archive, base), archive.source
+    chosen = CommitRange.between(
+        archive.commit_times(plan), base, source.start_time, source.end_time,
+        (source.start_lsn, source.end_lsn),
+    )  # fmt: skip
+    start, end = chosen.start, chosen.end
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=end, on_problem=archive.on_problem,
         index=archive.index,
@@ -232,7 +228,7 @@ def _changes(
         tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
     others = asked.database is None and not tables
     missing = reader.undescribed(start, end, xid=xid, others=others)
-    if is_cut_off:
+    if chosen.is_cut_off:
         missing.insert(0, reader.cut_off_range())
     tell_of_missing(missing)
     return found, database, int(bool(missing) and not asked.allows_missing)
@@ -297,7 +293,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
             on_problem=archive.on_problem, index=archive.index,
         )  # fmt: skip
         rows = past.for_sql(past.whole())
-        partly.extend([] if has_all(coverage_of(rows)) else [change])
+        partly.extend([] if coverage_of(rows).has_all else [change])
         return rows
 
     with written(asked, binary=False) as file:

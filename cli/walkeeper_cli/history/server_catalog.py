@@ -23,7 +23,8 @@ FROM pg_database WHERE datname = current_database()
 _CLASSES = """
 SELECT oid::bigint, relname::text, relnamespace::bigint, reltype::bigint, reltablespace::bigint,
        coalesce(pg_relation_filenode(oid), 0)::bigint AS relfilenode, reltoastrelid::bigint,
-       relpersistence::text, relkind::text, relnatts::int
+       relpersistence::text, relkind::text, relnatts::int,
+       relhassubclass
 FROM pg_class
 """
 _ATTRIBUTES = """

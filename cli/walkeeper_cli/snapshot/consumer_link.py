@@ -19,7 +19,8 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import StandbyStatus
 from walkeeper_common.shell.own_credentials import own_libpq_parameters
-from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options, quote_literal
+from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options
+from walkeeper_proposer.postgres.quoting import quote_literal
 
 USER = "walkeeper"  # unless PGUSER is set: a safekeeper has no roles
 PROTOCOL_OF = 130000  # the plainest protocol of pgoutput, which every log can serve

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import count
 
 from walkeeper_common.entries import EntryKind
@@ -60,6 +61,17 @@ from walkeeper_proposer.logical.past_comparison import LoggedTail, Overlap
 ANSWERED_MAX = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The tables of the publications, as (schema, name).
+
+    Two publications list different columns of those in `clashing`. No change of them is decoded.
+    """
+
+    tables: tuple[tuple[str, str], ...]
+    clashing: tuple[tuple[str, str], ...] = ()
+
+
 class ChangeStream:
     """The end of one log in one term; it outlives connections to the primary."""
 
@@ -84,7 +96,7 @@ class ChangeStream:
         self.transactions = 0  # that have come whole
         self._settings = dict(settings)
         self._tables = set(tables)  # (schema, name) of published tables, as far as they are known
-        self._answer: tuple[set[tuple[str, str]], tuple[str, ...]] | None = None  # to be written
+        self._answer: tuple[Published, tuple[str, ...]] | None = None  # to be written
         self._answered: deque[str] = deque(maxlen=ANSWERED_MAX)  # tokens of written answers
         self._slots: dict[str, Lsn] = dict(slots or {})  # the consumers' slots, as the log has them
         self._unwritten_slots: dict[str, Lsn] | None = None
@@ -157,16 +169,16 @@ class ChangeStream:
         made = (*self._answered, *(self._answer[1] if self._answer is not None else ()))
         return tuple(token for token in tokens if token not in made)
 
-    def on_published(self, tables: Iterable[tuple[str, str]], tokens: tuple[str, ...] = ()) -> None:
+    def on_published(self, published: Published, tokens: tuple[str, ...] = ()) -> None:
         """Take the tables in the catalogs now, and the queries of subscriptions that they answer.
 
         A name that is gone would stop a new subscription. An older description may add it again.
         So an answer is an entry of its own, with these tables and no others.
         """
-        found = set(tables)
+        found = set(published.tables)
         if tokens:
             before = self._answer[1] if self._answer is not None else ()
-            self._answer = found, (*before, *tokens)
+            self._answer = published, (*before, *tokens)
             self._write_answer()
             return
         if found == self._tables:
@@ -179,10 +191,12 @@ class ChangeStream:
     def _write_answer(self) -> None:
         if self._answer is None or self._is_inside or not self._is_connected:
             return  # the transaction's end writes it
-        (self._tables, tokens), self._answer = self._answer, None
+        (published, tokens), self._answer = self._answer, None
+        self._tables = set(published.tables)
         self._answered.extend(tokens)
         self._settle_segment()
-        self._write_settings({"tables": sorted(self._tables), "answered": tokens})
+        answer = {"tables": sorted(self._tables), "clashing": sorted(published.clashing)}
+        self._write_settings({**answer, "answered": tokens})
 
     def _forget_open(self) -> None:
         """Drop open transactions, which the next connection sends again."""

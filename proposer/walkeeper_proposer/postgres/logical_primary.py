@@ -20,11 +20,13 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
-from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream, Published
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
 from walkeeper_proposer.logical.past_comparison import NEW_LOG, DiffersFromLog
 from walkeeper_proposer.postgres.primary import Primary, identify
+from walkeeper_proposer.postgres.published_tables import published
+from walkeeper_proposer.postgres.quoting import quote_identifier, quote_literal
 from walkeeper_proposer.postgres.replication_connection import (
     InternalError,
     ReplicationConnection,
@@ -48,37 +50,6 @@ TEXT_FORMS = (
     "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'; "
     "SET search_path = ''"
 )
-# The rows of pg_publication_tables, without its locks: since 16 that view opens every table. A
-# table that a session has altered stays locked while its commit waits for this very proposer.
-PUBLISHED = """
-WITH RECURSIVE listed AS (
-  SELECT p.oid AS publication, p.pubviaroot, c.oid, c.relkind
-    FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_class c
-      ON c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
-   WHERE p.pubname IN ({names}) AND (p.puballtables
-      OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
-                  WHERE r.prpubid = p.oid AND r.prrelid = c.oid) {of_schemas})
-  UNION
-  SELECT l.publication, l.pubviaroot, c.oid, c.relkind
-    FROM listed l JOIN pg_catalog.pg_inherits i ON i.inhparent = l.oid AND l.relkind = 'p'
-    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid)
-SELECT DISTINCT n.nspname, c.relname
-  FROM listed l JOIN pg_catalog.pg_class c ON c.oid = l.oid
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE CASE WHEN l.pubviaroot THEN NOT (c.relispartition AND EXISTS (
-            SELECT FROM pg_catalog.pg_inherits i JOIN listed up
-                ON up.oid = i.inhparent AND up.publication = l.publication
-             WHERE i.inhrelid = l.oid)) ELSE l.relkind = 'r' END
-"""
-OF_SCHEMAS = """
-      OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
-                  WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)"""
-
-
-def published_query(publications: Sequence[str], version: int) -> str:
-    """Return the query for (schema, table) of all published tables; it takes no table's lock."""
-    names = ", ".join(quote_literal(name) for name in publications)
-    return PUBLISHED.format(names=names, of_schemas=OF_SCHEMAS if version >= 150000 else "")
 
 
 def create_slot_command(slot: str, version: int) -> str:
@@ -104,16 +75,6 @@ def plugin_options(
     return {**options, "messages": "true"} if messages else options
 
 
-def quote_identifier(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
-def quote_literal(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
-
-
 async def identify_logical(
     connection: ReplicationConnection, slot: str, publications: Sequence[str]
 ) -> LogicalIdentity:
@@ -121,14 +82,6 @@ async def identify_logical(
     plain = await identify(connection)
     with understood("identifying the primary"):
         return await _identify_slot(connection, plain, slot, publications)
-
-
-async def published(
-    connection: ReplicationConnection, publications: Sequence[str]
-) -> tuple[tuple[str, str], ...]:
-    """Return (schema, table) of all tables that are published now."""
-    query = published_query(publications, connection.server_version[1])
-    return tuple((row[0] or "", row[1] or "") for row in await connection.query(query))
 
 
 async def _identify_slot(
@@ -161,7 +114,7 @@ async def _identify_slot(
         unusable=unusable,
         publications=tuple(publications),
         missing_publications=tuple(name for name in publications if name not in known),
-        tables=await published(connection, publications),
+        tables=(await published(connection, publications)).tables,
         has_origins=bool(origins),
         encoding=(await connection.query("SHOW server_encoding"))[0][0] or "",
     )
@@ -281,7 +234,7 @@ class LogicalPrimary(Primary):
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
-        stream.on_published(self._identity.tables)
+        stream.on_published(Published(self._identity.tables))
         if stream.writer.is_inside:
             logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
         stream.on_connected(overlap, streams=self._streams)
@@ -312,7 +265,7 @@ class LogicalPrimary(Primary):
                 continue
             reached_lsn = stream.end_lsn
             try:
-                tables = await self._published()
+                found = await self._published()
             except WalkeeperError as error:
                 if str(error) != told:
                     told = str(error)
@@ -323,10 +276,10 @@ class LogicalPrimary(Primary):
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:
                 self._tokens.difference_update(tokens)
-                stream.on_published(tables, tokens)
+                stream.on_published(found, tokens)
                 self._hand_over()
 
-    async def _published(self) -> tuple[tuple[str, str], ...]:
+    async def _published(self) -> Published:
         name = f"{self._application_name}_tables"
         connection = await ReplicationConnection.open(self._dsn, name, replication="false")
         try:

@@ -26,6 +26,11 @@ from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
 from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_proposer.postgres.connection_errors import (
+    connect_failure,
+    hide_sqlstate,
+    show_sqlstate,
+)
 from walkeeper_proposer.postgres.dsn import libpq_parameters, time_limit_s
 
 QUERY_TIMEOUT_S = 30.0
@@ -35,16 +40,6 @@ TCP_DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-LASTING = (
-    "authentication failed",
-    "no pg_hba.conf entry",
-    "must be superuser",
-    "permission denied",
-    "does not exist",
-    "no password supplied",
-    "not permitted",
-    "certificate",
-)
 NO_SUCH_OBJECT = "42704"
 DUPLICATE_OBJECT = "42710"
 NOT_IN_PREREQUISITE_STATE = "55000"
@@ -147,12 +142,14 @@ class ReplicationConnection:
 
     async def _poll_connected(self) -> None:
         pg = self._pg
+        show_sqlstate(pg)
         status: int = pq.PollingStatus.WRITING
         while status != pq.PollingStatus.OK:
             if status == pq.PollingStatus.FAILED or pg.status == pq.ConnStatus.BAD:
-                raise _connect_error(pq.misc.error_message(pg))
+                raise _connect_error(pg)
             await self._wait(for_write=status == pq.PollingStatus.WRITING)
             status = pg.connect_poll()
+        hide_sqlstate(pg)
         pg.nonblocking = 1
         self._descriptor = pg.socket
 
@@ -388,11 +385,12 @@ def _decoded(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="surrogateescape")
 
 
-def _connect_error(text: str) -> WalkeeperError:
-    """Return the error for libpq's text: a failed connection has no SQLSTATE to tell them apart."""
-    if any(words in text for words in LASTING):
-        return Refused(f"PostgreSQL refused the connection: {text}")
-    return Unavailable(f"cannot connect to PostgreSQL: {text}")
+def _connect_error(connection: pq.abc.PGconn) -> WalkeeperError:
+    text = pq.misc.error_message(connection)
+    failure = connect_failure(text, needs_password=connection.needs_password)
+    if failure.is_lasting:
+        return Refused(f"PostgreSQL refused the connection: {failure.text}")
+    return Unavailable(f"cannot connect to PostgreSQL: {failure.text}", failure.sqlstate)
 
 
 def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:

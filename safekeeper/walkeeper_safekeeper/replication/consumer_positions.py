@@ -26,17 +26,24 @@ class ConsumerPositions:
         self.replicated: dict[str, Lsn] | None = None  # stays None until the log was read
         self.wanted: dict[str, Lsn] = {}  # creations that a session waits for
         self.unwanted: set[str] = set()  # drops that a session waits for
+        self.pending: dict[str, Lsn] = {}  # drops for which none waits, by the slot's LSN then
+
+    @property
+    def waits(self) -> bool:
+        """True if a session waits until the log has a change of its slot."""
+        return bool(self.wanted or self.unwanted)
 
     def news(self) -> tuple[SlotNews, ...]:
         """Return every slot that differs from the log. It is repeated until the log has it."""
         known = self.replicated or {}
         created = [SlotNews(name, lsn, is_new=True) for name, lsn in self.wanted.items()]
-        dropped = [SlotNews(name, None) for name in self.unwanted]
+        gone = self.unwanted | self.pending.keys()
+        dropped = [SlotNews(name, None) for name in sorted(gone)]
         moved = [
             SlotNews(slot.name, slot.restart_lsn)
             for slot in self._slots
             if slot.name in known
-            and slot.name not in self.unwanted
+            and slot.name not in gone
             and not slot.temporary
             and slot.restart_lsn is not None
             and slot.restart_lsn > known[slot.name]
@@ -44,10 +51,15 @@ class ConsumerPositions:
         return (*created, *dropped, *moved)
 
     def on_replicated(self, slots: Mapping[str, Lsn]) -> None:
-        """Take over what a quorum has: positions and new slots. Forget the slots that are gone."""
+        """Take over what a quorum has: positions and new slots. Forget the slots that are gone.
+
+        A drop that is pending holds for the slot as it was. A slot that has moved since is another
+        one of that name, or has a consumer at another safekeeper.
+        """
         self.replicated = dict(slots)
+        self.pending = {name: lsn for name, lsn in self.pending.items() if slots.get(name) == lsn}
         for name, lsn in slots.items():
-            if name not in self.unwanted:
+            if name not in self.unwanted and name not in self.pending:
                 self._slots.follow(name, lsn)
         for slot in list(self._slots):
             if not slot.temporary and slot.name not in slots and slot.active_pid is None:

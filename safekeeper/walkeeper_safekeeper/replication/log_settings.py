@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.errors import CorruptWal
@@ -33,6 +33,7 @@ class LogSettings:
     tables: tuple[tuple[str, str], ...] = ()  # (schema, name), in a segment's first settings
     answered: tuple[str, ...] = ()  # the queries that this entry alone answers
     encoding: str = ""  # the database's own; the log is in UTF-8
+    clashing: tuple[tuple[str, str], ...] = ()  # tables whose column lists differ, in an answer
 
     @classmethod
     def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
@@ -48,7 +49,12 @@ class LogSettings:
                 encoding=str(document.get("encoding", "")),
                 options=document["options"],
                 slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
-                tables=known if tables is None else tuple((one[0], one[1]) for one in tables),
+                tables=known if tables is None else _names(tables),
+                clashing=_names(document.get("clashing", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
             raise CorruptWal(f"a settings entry that cannot be read: {e!r}") from e
+
+
+def _names(tables: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((one[0], one[1]) for one in tables)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
 from walkeeper_common.errors import WalkeeperError
@@ -135,7 +135,7 @@ class LogicalLog:
     async def follow(self) -> None:
         """Keep up with readable_lsn, until cancelled."""
         while True:
-            waits = self.positions.wanted or self.positions.unwanted or self._answers
+            waits = self.positions.waits or self._answers
             await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
             try:
                 await self.refresh()
@@ -148,6 +148,7 @@ class LogicalLog:
         The proposer knows what is committed, and this safekeeper perhaps not yet. Raise SqlRefused
         57P03 if no quorum gets the slot in time.
         """
+        await self._until(lambda: name not in self.positions.pending)  # or its drop takes this one
         self.positions.wanted[name] = self.end_lsn
         try:
             await self._until(lambda: name not in self.positions.wanted)
@@ -155,15 +156,24 @@ class LogicalLog:
             self.positions.wanted.pop(name, None)
         return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
 
-    async def drop_slot(self, name: str) -> None:
-        """Drop a slot, and return when a quorum knows that. Raise SqlRefused 57P03 if none does."""
-        if name not in (self.positions.replicated or {}):
-            return
+    async def drop_slot(self, name: str) -> bool:
+        """Drop a slot, and return True when a quorum knows that.
+
+        Return False after REPLICATE_S without one, such as behind a proposer that has ended because
+        the publication is gone. The drop is pending then, and reaches the next proposer.
+        """
+        lsn = (self.positions.replicated or {}).get(name)
+        if lsn is None:
+            return True
         self.positions.unwanted.add(name)
         try:
             await self._until(lambda: name not in self.positions.unwanted)
+        except SqlRefused:
+            self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)
+            return False
         finally:
             self.positions.unwanted.discard(name)
+        return True
 
     def tables_query(self) -> TablesQuery | None:
         """Return the query for the proposer, or None if nothing waits for an answer."""
@@ -236,9 +246,10 @@ class LogicalLog:
                 if frame.kind is EntryKind.SETTINGS:
                     settings = (b"" if frame.is_first else settings) + frame.payload
                 if frame.kind is EntryKind.SETTINGS and frame.is_last:
-                    self.settings = LogSettings.parse(settings, self.settings)
-                    for token in self._answers.keys() & set(self.settings.answered):
-                        self._answers[token] = self._answers[token] or self.settings
+                    found = LogSettings.parse(settings, self.settings)
+                    for token in self._answers.keys() & set(found.answered):
+                        self._answers[token] = self._answers[token] or found
+                    self.settings = replace(found, clashing=())  # these may be mended by now
         position, end_lsn = cursor.last
         self._end_position = position or self._end_position
         self.end_lsn = end_lsn or self.end_lsn

@@ -207,8 +207,8 @@ class LogicalSession:
         slots = self._log.slots
         was_temporary = slots.slots.get(name).temporary
         await slots.drop(name, pid=self._pid, wait=wait)
-        if not was_temporary:
-            await self._logical.drop_slot(name)
+        if not was_temporary and not await self._logical.drop_slot(name):
+            self._client.answer(notice_response(_pending_drop(name)))
 
     async def _stream(self, asked: StartLogical) -> None:
         log = self._log
@@ -268,6 +268,15 @@ def _refuse_two_phase(options: Sequence[tuple[str, str]]) -> None:
             "two-phase slots are not available from a safekeeper",
             hint="ALTER SUBSCRIPTION … SET (two_phase = false)",
         )
+
+
+def _pending_drop(name: str) -> SqlRefused:
+    return SqlRefused(
+        "01000",
+        f'replication slot "{name}" is gone from this safekeeper alone: no quorum knows it yet',
+        hint="The others drop it when a proposer streams again. Until then it keeps entries there, "
+        "at most ten times --wal-keep-size.",
+    )
 
 
 def _lost(log: ServedLog, slot: str, lsn: Lsn) -> SqlRefused:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from walkeeper_common.postgres.pgwire import Column, result
+from walkeeper_common.postgres.pgwire import Column, SqlRefused, result
 from walkeeper_safekeeper.replication.log_settings import LogSettings, check_publications
 from walkeeper_safekeeper.replication.sql_text import literals, one_line
 
@@ -45,6 +45,7 @@ def answer(sql: str, settings: LogSettings) -> bytes | None:
 
     Raise SqlRefused 42704 for publications that the log does not have. CREATE SUBSCRIPTION asks for
     all that it names, ADD PUBLICATION for the added ones alone. Both ask for tables of all of them.
+    Raise 0A000 if the publications list different columns of a table.
     """
     text = one_line(sql)
     if SET_CONFIG.fullmatch(text):
@@ -63,10 +64,22 @@ def answer(sql: str, settings: LogSettings) -> bytes | None:
 
 
 def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
-    """List the tables without column lists: NULL is all columns, as for a table without a list."""
+    """List the tables without column lists. Subscribers compare lists, so equal ones are NULL."""
     check_publications(sorted(literals(asked)), settings.publications)
+    if settings.clashing:
+        raise _clash(*settings.clashing[0])
     padding = (None,) * (len(columns) - 2)
     return _rows(columns, [(*table, *padding) for table in settings.tables])
+
+
+def _clash(schema: str, table: str) -> SqlRefused:
+    """Return the refusal of a table whose changes the primary cannot decode, in its words."""
+    return SqlRefused(
+        "0A000",
+        f'cannot use different column lists for table "{schema}.{table}" in different publications',
+        hint="ALTER PUBLICATION … SET TABLE gives it the same columns in each. Or make a log for "
+        "each publication.",
+    )
 
 
 def _rows(columns: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> bytes:

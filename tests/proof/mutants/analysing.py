@@ -26,6 +26,39 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "composite-by-lost-types",
+        "value_text",
+        "a value of a composite is read past the attributes that it has lost",
+        (
+            Edit(
+                "Printer._composite",
+                "self._span(each.length, each.alignment, data, at, packed=True)",
+                "self._taken(each.type, data, at, packed=True)",
+            ),
+        ),
+        turns_red="tests/replay/test_catalogs_postgres.py"
+        "::test_attributes_that_a_composite_has_lost_are_passed_over",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "heirs-are-forgotten",
+        "table_at",
+        "a table that others inherit from says that their rows are not there",
+        (Edit("TableAt.rows_of", "self.table.has_heirs", "False"),),
+        turns_red="tests/replay/test_catalogs_postgres.py"
+        "::test_a_table_with_heirs_says_that_their_rows_are_theirs",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "range-from-before-the-base",
+        "commit_range",
+        "a range that begins before the backup is not called whole",
+        (Edit("CommitRange.between", "start_time < base.checkpoint_time", "False"),),
+        turns_red="tests/replay/test_undescribed_postgres.py"
+        "::test_a_range_that_begins_before_the_wal_is_in_the_exit_code[over a base]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "open-transactions-are-forgotten",
         "change_stream",
         "changes of a transaction that is still open wait for its commit in a later window",

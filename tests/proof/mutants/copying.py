@@ -7,6 +7,11 @@ from tests.proof.mutants.mutant import NO_CONSUMERS
 
 COPY_TEST = "tests/safekeeper/test_copy_session.py::"
 STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
+POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
+STREAM_TEST = "tests/safekeeper/test_logical_stream.py::"
+QUERIES_TEST = "tests/safekeeper/test_subscription_queries.py::"
+SUBSCRIPTIONS_TEST = "tests/with_postgres/test_logical_subscriptions.py::"
+PUBLISHED_TEST = "tests/with_postgres/test_published_tables.py::"
 
 COPYING = (
     logical_mutant(
@@ -69,6 +74,61 @@ COPYING = (
         "columns is None and not set(whole) <= allowed",
         "False",
         STATEMENTS_TEST + "test_a_worker_of_13_or_14_names_no_columns[18]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "drop-takes-a-later-slot",
+        "consumer_positions",
+        "a drop that waited for a proposer takes no slot that was made or moved since",
+        "ConsumerPositions.on_replicated",
+        "slots.get(name) == lsn",
+        "name in slots",
+        POSITIONS_TEST
+        + "test_a_drop_that_waits_for_a_proposer_takes_the_slot_as_it_was_and_no_later_one",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "drop-without-a-proposer-is-lost",
+        "logical_log",
+        "a drop that no quorum has yet reaches the next proposer",
+        "LogicalLog.drop_slot",
+        "self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)",
+        "",
+        STREAM_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "clash-is-subscribed",
+        "subscription_queries",
+        "no subscription begins whose publications list different columns of a table",
+        "subscription_queries._tables",
+        "if settings.clashing:\n    raise _clash(*settings.clashing[0])\n",
+        "",
+        QUERIES_TEST
+        + "test_a_table_whose_column_lists_differ_is_refused_as_a_publisher_does[ask0]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "clash-of-another-time",
+        "logical_log",
+        "a subscription is refused for the publications as they are now, and not as they were",
+        "LogicalLog._walk",
+        "replace(found, clashing=())",
+        "found",
+        SUBSCRIPTIONS_TEST
+        + "test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "partition-beside-its-root",
+        "published_tables",
+        "a partition is not copied beside its root, which has the same rows",
+        "published_tables.published_query",
+        '"" if has_lists else SAME_PUBLICATION',
+        "SAME_PUBLICATION",
+        PUBLISHED_TEST
+        + "test_a_partition_comes_with_its_root_alone_if_one_publication_has_the_root"
+        + "[15-via, plain_leaf]",
         why=NO_CONSUMERS,
     ),
 )

@@ -17,8 +17,22 @@ NO_CERTIFICATES = "the simulated network has no TLS"
 NO_SCRUB = "the simulated safekeepers run no scrub"
 NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 NO_FIGURES = "no oracle reads a figure of /metrics"
+CONNECTING = "tests/proposer/test_connection_errors.py::test_"
+NO_LANGUAGES = "the simulated primary answers in no language"
 
 OPERATING = (
+    Mutant(
+        "refusal-by-its-words",
+        "connection_errors",
+        "a server's refusal is one in any language",
+        (
+            Edit(
+                "connection_errors.connect_failure", "sqlstate.startswith(LASTING_CLASSES)", "False"
+            ),
+        ),
+        turns_red=CONNECTING + "a_refusal_in_any_language_is_one[password]",
+        why_named=NO_LANGUAGES,
+    ),
     Mutant(
         "cancelled-newcomer-stays-linked",
         "linked_addresses",

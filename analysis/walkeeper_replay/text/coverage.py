@@ -1,0 +1,40 @@
+"""The coverage of rows: a text for people, and the facts by which programs decide. Pure.
+
+    AS_OIDS = reason("names … as OIDs", has_all=True)
+    together([first, second])            "first; second", or COMPLETE without a reason
+
+A Coverage is the text of the column `coverage`. `undo` and mirrors take rows by `has_all`, and
+never by its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_COMPLETE = "complete"
+
+
+class Coverage(str):
+    """A text; `reasons` are its parts, `has_all` is True if the rows are SELECT's all the same."""
+
+    reasons: tuple[str, ...] = ()
+    has_all: bool = True
+
+
+def reason(text: str, *, has_all: bool = False) -> Coverage:
+    """Return the coverage of rows that lack something, or with has_all show it in another way."""
+    made = Coverage(text)
+    made.reasons, made.has_all = (text,), has_all
+    return made
+
+
+def together(coverages: Iterable[Coverage]) -> Coverage:
+    """Return the coverage of rows with all these reasons, each of them once, in their order."""
+    found = list(coverages)
+    reasons = tuple(dict.fromkeys(each for coverage in found for each in coverage.reasons))
+    made = Coverage("; ".join(reasons) or _COMPLETE)
+    made.reasons, made.has_all = reasons, all(coverage.has_all for coverage in found)
+    return made
+
+
+COMPLETE = together(())
