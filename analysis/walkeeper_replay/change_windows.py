@@ -1,26 +1,23 @@
 """Row changes of a log that grows, window after window: each commit's changes once, in their order.
 
-    stream = ChangeStream(scope)                    or stream = ChangeStream.load(path)
+    stream = ChangeStream.open(path, scope)         as it was saved last, or at its beginning
     stream.advance(files, plan).changes()           of the commits in the WAL that is new
-    stream.save(path)
+    stream.save()
 
 The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
 and how transactions ended. So a window reads only its own WAL, twice: for catalogs, then for rows.
 Changes of transactions that are still open wait in the state. Contract: what the windows give
 together is what `ChangeReader` gives for all of the WAL. A window that fails leaves a state that
-must not be used again. Load the saved one, and advance it over the same WAL: that gives the same.
+must not be used again. Open the saved one, and advance it over the same WAL: that gives the same.
 
-Memory and the saved file have 8 kB for each touched page of the tables, or for each page with a
-base backup. They have the catalogs' versions, 8 bytes for each transaction, and the changes of open
-transactions.
+The file has 8 kB for each touched page of the tables. Memory has `pages_max` of them at most. Both
+have the catalogs' versions, 8 bytes for each transaction, and the changes of open transactions.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from struct import unpack_from
 
@@ -32,14 +29,16 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
 from walkeeper_replay.change_rows import FoundChanges
 from walkeeper_replay.changes import ChangeReader
-from walkeeper_replay.redo.apply import GONE, KNOWN, RECORD_CHANGES, SLOTS
+from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
+from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
 from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.redo.wal_pass import pass_over, xlog_records
 from walkeeper_replay.tuples.row_versions import joined
-from walkeeper_replay.tuples.toast import Chunks, Fetch
-from walkeeper_replay.tuples.visible import all_tuples
+from walkeeper_replay.tuples.stored_chunks import StoredChunks
+from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
@@ -48,9 +47,7 @@ from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
-_MAGIC = b"walkeeper change stream 2\n"
-_DIGEST_BYTES = 16
-GONE_PAGES_MIN = 1 << 14  # pages of dropped files that a state keeps at least
+PAGES_MAX = 1 << 17  # a gigabyte
 _ONLINE_CHECKPOINT, _OLDEST_ACTIVE = 0x10, 80  # a field of CheckPoint
 
 
@@ -74,15 +71,18 @@ class _Reader(ChangeReader):
         near, toast = super()._fetch(store, file), file.toast  # type: ignore[arg-type,attr-defined]
         if toast is None:
             return near
-        kept: list[Chunks] = []
+        assert isinstance(store, BoundedPages), f"{store=}"
+        kept: list[StoredChunks] = []
 
-        def fetch(number: int) -> bytes | None:
+        def fetch(number: int, size: int) -> bytes | None:
+            found = near(number, size)
+            if found is not None and len(found) == size:
+                return found
             if not kept:
                 # A file that the window drops has them until then.
-                chunks = all_tuples(store, store.want(toast), (KNOWN, GONE))
-                kept.append(Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths))
-            found = [each for each in (near(number), kept[0](number)) if each is not None]
-            return max(found, key=len, default=None)
+                kept.append(StoredChunks(store, store.want(toast)))
+            more = kept[0](number, size)
+            return max((each for each in (found, more) if each), key=len, default=None)
 
         return fetch
 
@@ -100,8 +100,11 @@ class ChangeStream:
     """The changes that the last window's WAL does not describe."""
     segments_max: int = 4
     """Segments in a window, at most."""
+    pages_max: int = PAGES_MAX
+    """Pages of the tables in memory, at most."""
+    _file: PageFile | None = None
     _catalogs: GrowingCatalogs = field(default_factory=GrowingCatalogs)
-    _pages: PageStore | None = None
+    _pages: BoundedPages | None = None
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _waiting: Events | None = None
 
@@ -173,11 +176,14 @@ class ChangeStream:
         followed = [f.relation for f in tables] + [f.toast for f in tables if f.toast is not None]
         # A file of a transaction that is still open may be that of a table to follow.
         new = [r for r in made.files if r.database == reader.database.oid]
+        assert self._file is not None, "opened"
         if self._pages is None:
-            self._pages = PageStore(
-                wanted=[*followed, *new], base=reader.base, record_level=RECORD_CHANGES
-            )
+            self._pages = BoundedPages(
+                wanted=[*followed, *new], base=reader.base, record_level=RECORD_CHANGES,
+                file=self._file, origin=reader.base, pages_max=self.pages_max,
+            )  # fmt: skip
         store = self._pages
+        store.attach(self._file, self.pages_max, reader.base)
         for relation in [*followed, *new]:
             if relation not in store.relations:
                 store.base = None  # The backup's pages are older than this window.
@@ -205,9 +211,7 @@ class ChangeStream:
     def _forget(self, xids: Xids, made: _MadeFiles) -> None:
         """Let go of what no later window needs."""
         assert self._pages is not None, "a window was read"
-        used = self._pages.slots[: self._pages.counts[SLOTS]]
-        if 2 * int((used["state"] == GONE).sum()) > max(len(used), GONE_PAGES_MIN):
-            self._pages = self._pages.compact()
+        self._pages.end_window()
         xids.forget_commits(self.position)
         self._heaps.keep(lambda changed: ~xids.have_ended(changed))
         if made.oldest_active and self._waiting is not None:
@@ -216,43 +220,46 @@ class ChangeStream:
             kept = self._waiting.rows[late < 1 << 31]
             self._waiting = replace(self._waiting, rows=kept)
 
-    def save(self, path: Path) -> None:
-        """Write the state, so that it is on disk whole or not at all."""
-        data = pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
-        partial = path.with_name(f"{path.name}.partial")
-        with partial.open("wb") as file:
-            file.write(_MAGIC + blake2b(data, digest_size=_DIGEST_BYTES).digest())
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def save(self) -> None:
+        """Save the state, so that it is on disk whole or not at all."""
+        assert self._file is not None, "opened"
+        if self._pages is not None:
+            self._pages.write()
+        state = {name: getattr(self, name) for name in _saved_names()}
+        self._file.save(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
+
+    def close(self) -> None:
+        """Let go of the file. It has the state that was saved last."""
+        if self._file is not None:
+            self._file.close()
 
     @classmethod
-    def load(cls, path: Path, scope: Scope) -> ChangeStream:
-        """Return a saved state; HistoryError if it is damaged, or was saved for another scope.
+    def open(cls, path: Path, scope: Scope, *, pages_max: int = PAGES_MAX) -> ChangeStream:
+        """Return the state that was saved last, or a new one at the beginning.
 
-        The file is Python's own form: it must be writable for its owner alone.
+        Raise HistoryError if it is damaged, or was saved for another scope. The file is partly
+        Python's own form: it must be writable for its owner alone.
         """
-        raw = path.read_bytes()
-        head = len(_MAGIC) + _DIGEST_BYTES
-        digest = blake2b(raw[head:], digest_size=_DIGEST_BYTES).digest()
-        if raw[:head] != _MAGIC + digest:
-            raise HistoryError(
-                f"{path}: damaged, or of another version of walkeeper; remove it, and the stream "
-                "reads all WAL again, without a change that it has written"
-            )
-        stream: ChangeStream = pickle.loads(raw[head:])
+        file = PageFile(path)
+        stream = cls(scope, pages_max=max(pages_max, PAGES_MIN), _file=file)
+        saved = file.saved()
+        if saved is None:
+            return stream
+        for name, value in pickle.loads(saved).items():
+            setattr(stream, name, value)
         if stream.scope != scope:
+            file.close()
             raise HistoryError(
                 f"{path}: the stream was begun for other tables, another database, backup or "
                 f"start ({stream.scope}); name those, or begin with an empty --state and --to"
             )
         return stream
+
+
+def _saved_names() -> list[str]:
+    """Return the fields that a saved state has: all but the file and the bounds of memory."""
+    left_out = ("_file", "segments_max", "pages_max", "missing")
+    return [each.name for each in fields(ChangeStream) if each.name not in left_out]
 
 
 def _whole_until(files: WalFiles, window: Plan) -> int | None:
