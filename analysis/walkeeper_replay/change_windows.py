@@ -24,7 +24,7 @@ from struct import unpack_from
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.catalogs.catalog import Database
+from walkeeper_replay.catalogs.catalog import Catalog, Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
 from walkeeper_replay.change_rows import FoundChanges
@@ -32,19 +32,18 @@ from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
-from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.decoded_window import DecodedWindow, Rooms
+from walkeeper_replay.redo.heap_files import HeapFiles, files_made
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import Events, PageStore, Relation
-from walkeeper_replay.redo.wal_pass import pass_over, xlog_records
-from walkeeper_replay.tuples.row_versions import joined
+from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.reading import Batch, SegmentReader
-from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.sources.reading import Batch
 from walkeeper_wal.sources.wal_files import WalFiles
 
 PAGES_MAX = 1 << 17  # a gigabyte
@@ -107,6 +106,11 @@ class ChangeStream:
     _pages: BoundedPages | None = None
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _waiting: Events | None = None
+    _rooms: Rooms = field(default_factory=lambda: Rooms(0))
+    _before: CatalogHistory | None = None
+    """The catalogs of the last window."""
+    _shown: dict[int, Catalog] = field(default_factory=dict)
+    """Catalogs as of some LSNs, while no window changes one."""
 
     def advance(self, files: WalFiles, plan: Plan) -> FoundChanges:
         """Return the changes of the commits in the next window; none at the end of `plan`.
@@ -130,13 +134,18 @@ class ChangeStream:
         if found is None:
             return FoundChanges([])
         window, history = found
+        if self._before is None or not history.is_like(self._before):
+            self._shown = {}
+        else:
+            history.take_names(self._before)
+        self._before = history
         if self.database is None:
             self.database = history.database(history.end_lsn, self.scope.database)
-        reader = _Reader(files, window, history, self.database, base)
-        reader._heaps = self._heaps
+        reader = _Reader(files, window.plan, history, self.database, base)
+        reader._heaps, reader._catalogs = self._heaps, self._shown
         start = max(self.scope.start_lsn, self.position)
         made = _MadeFiles()
-        changes = self._changes(reader, start, made)
+        changes = self._changes(reader, window, start, made)
         others = self.scope.database is None and not self.scope.tables
         self.missing = reader.undescribed(start, history.end_lsn, others=others)
         self.system_id, self.position = plan.system_id, history.end_lsn
@@ -145,33 +154,35 @@ class ChangeStream:
 
     def _window(
         self, files: WalFiles, plan: Plan, base: BaseDirectory | None
-    ) -> tuple[Plan, CatalogHistory] | None:
+    ) -> tuple[DecodedWindow, CatalogHistory] | None:
         """Return the next window and the catalogs at its end, or None without a new record.
 
         The first window goes on up to where a base backup is consistent.
         """
-        count = self.segments_max
+        count, self._rooms.count = self.segments_max, self.segments_max
         while (window := plan.within(self.position, plan.segments[-1].end_lsn)) is not None:
             is_all = count >= len(window.segments)
             window = window.part(0, min(count, len(window.segments)))
-            end = _whole_until(files, window)
-            if end is None:
+            decoded = self._rooms.decoded(files, window)
+            if not decoded.end_lsn:
                 if is_all:
                     return None
                 count *= 2  # One record covers these segments.
                 continue
             try:
-                return window, self._catalogs.advance(files, plan, window, end, base)
+                return decoded, self._catalogs.advance(plan, decoded, base)
             except NotConsistent:
                 if is_all or self.position:
                     raise
                 count *= 2
         return None
 
-    def _changes(self, reader: _Reader, start: int, made: _MadeFiles) -> FoundChanges:
+    def _changes(
+        self, reader: _Reader, window: DecodedWindow, start: int, made: _MadeFiles
+    ) -> FoundChanges:
         """Return the changes of the commits that end in the window, after `start`."""
-        end, files, window = reader.history.end_lsn, reader.files, reader.plan
-        pass_over(files, window, [made.add], until=end, check_crc=False)
+        end = reader.history.end_lsn
+        window.pass_over([made.add])
         tables = reader._files(self.scope.tables, end)
         followed = [f.relation for f in tables] + [f.toast for f in tables if f.toast is not None]
         # A file of a transaction that is still open may be that of a table to follow.
@@ -188,11 +199,11 @@ class ChangeStream:
             if relation not in store.relations:
                 store.base = None  # The backup's pages are older than this window.
                 store.want(relation)
-        pass_over(files, window, [store.add, self._heaps.add], until=end, check_crc=False)
+        window.pass_over([store.add, self._heaps.add])
         store.take_events()
-        pieces = ([self._waiting] if self._waiting is not None else []) + store.events
-        store.events = [joined(pieces)]
-        changes = reader._found(store, tables, start, end)
+        if self._waiting is not None:
+            store.events.insert(0, self._waiting)
+        changes = reader.found_in(store, tables, start, end)
         self._waiting = self._still_open(store.events[0], reader.history.xids)
         store.events = []
         return changes
@@ -257,41 +268,21 @@ class ChangeStream:
 
 
 def _saved_names() -> list[str]:
-    """Return the fields that a saved state has: all but the file and the bounds of memory."""
-    left_out = ("_file", "segments_max", "pages_max", "missing")
+    """Return the fields that a saved state has: all but the file and what the log gives again."""
+    left_out = ("_file", "segments_max", "pages_max", "missing", "_rooms", "_before", "_shown")
     return [each.name for each in fields(ChangeStream) if each.name not in left_out]
-
-
-def _whole_until(files: WalFiles, window: Plan) -> int | None:
-    """Return the end of the window's last record, or None; raise DamagedWal if one is damaged.
-
-    So a segment that is being renamed or written is met before the state has changed.
-    """
-    reader, end = SegmentReader(files), None
-    for index in range(len(window.segments)):
-        reading = reader.read(window.reachable, index)
-        for _ in reading:
-            pass
-        for problem in reading.problems:
-            raise_fatal(problem)
-        end = reading.summary.end_lsn or end
-    return end
 
 
 class _MadeFiles:
     """The files that a window makes, and the oldest transaction of its last checkpoint."""
 
     def __init__(self) -> None:
-        self._heaps = HeapFiles()
+        self.files: set[Relation] = set()
         self.oldest_active = 0
-
-    @property
-    def files(self) -> set[Relation]:
-        return self._heaps.made
 
     def add(self, batch: Batch) -> None:
         """Take a batch of records."""
-        self._heaps.add(batch)
+        self.files.update(files_made(batch))
         for row in xlog_records(batch, _ONLINE_CHECKPOINT):
             begin = int(batch.records["main_offset"][row])
             data = batch.payload[begin : begin + int(batch.records["main_length"][row])]

@@ -1,6 +1,6 @@
 """Catalogs through time of a log that grows: each window reads its own WAL alone.
 
-    catalogs = GrowingCatalogs(); catalogs.advance(files, plan, window, end, base) -> CatalogHistory
+    catalogs = GrowingCatalogs(); catalogs.advance(plan, window, base) -> CatalogHistory
 
 Contract: the result is that of CatalogHistory.read over all WAL up to the window's end. Only times
 of commits that `xids` was made to forget are absent. A catalog that a window rewrites (VACUUM
@@ -15,12 +15,12 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.decoded_window import DecodedWindow
 from walkeeper_replay.redo.store import PageStore
-from walkeeper_replay.redo.wal_pass import Consumer, pass_over
+from walkeeper_replay.redo.wal_pass import Consumer
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.wal_files import WalFiles
 
 
 @dataclass(slots=True)
@@ -34,14 +34,16 @@ class GrowingCatalogs:
     begin_lsn: int = 0
 
     def advance(
-        self, files: WalFiles, plan: Plan, window: Plan, end: int, base: BaseDirectory | None
+        self, plan: Plan, window: DecodedWindow, base: BaseDirectory | None
     ) -> CatalogHistory:
-        """Return the catalogs at `end`, which ends the window; `plan` is all WAL that is there."""
+        """Return the catalogs at the window's end; `plan` is all WAL that is there."""
+        files = window.files
         if self.store is None or self.xids is None or self.loads is None:
-            self.begin_lsn = window.segments[0].begin_lsn
-            return self._begun(CatalogHistory.read(files, window, base=base, until=end))
+            self.begin_lsn = window.plan.segments[0].begin_lsn
+            until = window.end_lsn
+            return self._begun(CatalogHistory.read(files, window.plan, base=base, until=until))
         consumers: list[Consumer] = [self.xids.add, self.store.add, self.loads.add]
-        passed = pass_over(files, window, consumers, until=end)
+        passed = window.pass_over(consumers)
         assert self.store.major is not None, "the first window had a record"
         history = CatalogHistory(self.store, self.xids, self.store.major, passed)
         if not history.rewritten() - set(self.store.relations):
