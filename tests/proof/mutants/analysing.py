@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+ONCE = "tests/replay/test_read_once.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
 ANALYSING = (
@@ -73,6 +74,28 @@ ANALYSING = (
         "a page of the state's file counts only with its checksum",
         (Edit("PageFile._checked", "crc32(image) != checksum", "False"),),
         turns_red=STATE + "a_damaged_page_is_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "catalogs-stay-though-one-changed",
+        "change_stream",
+        "catalogs of the window before serve as long as no catalog has changed",
+        (
+            Edit(
+                "ChangeStream.advance",
+                "self._before is None or not history.is_like(self._before)",
+                "self._before is None",
+            ),
+        ),
+        turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables0-True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "read-once-tells-of-nothing-missing",
+        "read_once",
+        "changes that the WAL does not describe are an error, also where others decode it",
+        (Edit("SharedChanges.undescribed", "reader.take_heaps(heaps)"),),
+        turns_red=ONCE + "changes_that_the_wal_does_not_describe_are_refused",
         why_named=NO_TABLES,
     ),
 )
