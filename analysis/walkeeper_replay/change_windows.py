@@ -107,8 +107,6 @@ class ChangeStream:
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _waiting: Events | None = None
     _rooms: Rooms = field(default_factory=lambda: Rooms(0))
-    _before: CatalogHistory | None = None
-    """The catalogs of the last window."""
     _shown: dict[int, Catalog] = field(default_factory=dict)
     """Catalogs as of some LSNs, while no window changes one."""
 
@@ -134,11 +132,8 @@ class ChangeStream:
         if found is None:
             return FoundChanges([])
         window, history = found
-        if self._before is None or not history.is_like(self._before):
+        if not self._catalogs.is_quiet:
             self._shown = {}
-        else:
-            history.take_names(self._before)
-        self._before = history
         if self.database is None:
             self.database = history.database(history.end_lsn, self.scope.database)
         reader = _Reader(files, window.plan, history, self.database, base)
@@ -269,7 +264,7 @@ class ChangeStream:
 
 def _saved_names() -> list[str]:
     """Return the fields that a saved state has: all but the file and what the log gives again."""
-    left_out = ("_file", "segments_max", "pages_max", "missing", "_rooms", "_before", "_shown")
+    left_out = ("_file", "segments_max", "pages_max", "missing", "_rooms", "_shown")
     return [each.name for each in fields(ChangeStream) if each.name not in left_out]
 
 

@@ -9,7 +9,8 @@ FULL) is read again from the beginning of the WAL, which must still be there. Ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -32,6 +33,19 @@ class GrowingCatalogs:
     loads: BulkLoads | None = None
     lc_monetary: str | None = None
     begin_lsn: int = 0
+    before: CatalogHistory | None = None
+    """The catalogs of the last window, if this process read it."""
+    is_quiet: bool = False
+    """True if the last window changed no catalog: all that was read of them before still holds."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = (each.name for each in fields(self))
+        return {name: getattr(self, name) for name in names if name not in ("before", "is_quiet")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.before, self.is_quiet = None, False
 
     def advance(
         self, plan: Plan, window: DecodedWindow, base: BaseDirectory | None
@@ -46,7 +60,11 @@ class GrowingCatalogs:
         passed = window.pass_over(consumers)
         assert self.store.major is not None, "the first window had a record"
         history = CatalogHistory(self.store, self.xids, self.store.major, passed)
-        if not history.rewritten() - set(self.store.relations):
+        before, self.before = self.before, history
+        self.is_quiet = before is not None and history.is_like(before)
+        if before is not None and self.is_quiet:
+            history.take_names(before)
+        if self.is_quiet or not history.rewritten() - set(self.store.relations):
             history.unlogged_since = self.loads.unlogged_since
             history.lc_monetary = self.lc_monetary
             return history
@@ -63,4 +81,5 @@ class GrowingCatalogs:
         self.store, self.xids, self.loads = history.store, history.xids, BulkLoads()
         self.loads.unlogged_since = history.unlogged_since
         self.lc_monetary = history.lc_monetary
+        self.before, self.is_quiet = history, False
         return history

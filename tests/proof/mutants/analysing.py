@@ -82,9 +82,9 @@ ANALYSING = (
         "catalogs of the window before serve as long as no catalog has changed",
         (
             Edit(
-                "ChangeStream.advance",
-                "self._before is None or not history.is_like(self._before)",
-                "self._before is None",
+                "GrowingCatalogs.advance",
+                "self.is_quiet = before is not None and history.is_like(before)",
+                "self.is_quiet = before is not None",
             ),
         ),
         turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables0-True]",
