@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -312,6 +313,28 @@ def test_a_log_in_which_the_tables_do_not_change_has_a_position(log: Log, tmp_pa
     assert beat is not None and beat["tables"] == ["not_yet_there"] and beat["time"]
     last = max(row["commit_lsn"] for row in log.expected([], log.base))
     assert ChangeFiles.open(str(to)).position() >= last
+
+
+def test_a_log_that_has_become_quiet_has_a_position(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last windows have no change of the table, and no WAL comes after them."""
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeFiles, "beat_s", 3600.0)
+    scope = Scope(("docs",), "postgres", str(log.base))
+    state, sink = tmp_path / "state", ChangeFiles.open(str(tmp_path / "to"))
+    asked = streaming.Asked(scope, state, 1 << 30, False, 1.0, False)
+    with (
+        streaming.only_one(state),
+        closing(streaming.Streaming(source_of(log), asked, sink)) as run,
+    ):
+        while run.advance():
+            pass
+        end = run._stream.position
+        assert sink.position() < end, "not due"
+        run._beat_at = 0.0
+        assert not run.advance()
+        assert sink.position() == end
 
 
 def test_a_second_stream_with_a_state_of_its_own_is_refused(

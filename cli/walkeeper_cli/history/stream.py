@@ -110,6 +110,7 @@ class Streaming:
         stream, before = self._stream, self._stream.position
         changes = stream.advance(self._files, self._plan())
         if stream.position <= before:
+            self._beat_when_due()  # The last windows may have had no change.
             return False
         self._tell_of_missing()
         if not before or not self._is_checked:
@@ -127,8 +128,9 @@ class Streaming:
             made = pa.Table.from_batches(new.batches(stream.database.name), SCHEMA)
             self._sink.write(made, begin, stream.position)
         self.changes += len(new)
-        if new or (stream.position > self._written and time.monotonic() > self._beat_at):
+        if new:
             self.beat()
+        self._beat_when_due()
         if stream.position - self._saved >= self._asked.save_bytes:
             self.save()
         return True
@@ -158,6 +160,10 @@ class Streaming:
     def _base(self) -> BaseDirectory | None:
         base = self._asked.scope.base
         return None if base is None else BaseDirectory(base)
+
+    def _beat_when_due(self) -> None:
+        if self._stream.position > self._written and time.monotonic() > self._beat_at:
+            self.beat()
 
     def beat(self) -> None:
         """Write the position, also of a log without changes of these tables."""
