@@ -29,6 +29,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_wal.errors import HistoryError
 
 BEAT, CLAIM = "position.json", "claim.txt"
+# A dictionary of all other columns would be made and thrown away: they are most of the cost.
+_REPEATED = ["database", "schema", "table", "operation", "coverage",
+             "old.key_value.key", "new.key_value.key"]  # fmt: skip
+_ORDERED = ["start_lsn", "commit_lsn", "commit_time", "xid", "subxid", "table", "operation"]
 _NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
 
 
@@ -181,7 +185,9 @@ class ChangeFiles:
             if found and int(found[2], 16) > begin:
                 raise HistoryError(f"{self._shown}/{other}: another stream writes here")
         buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
+        pq.write_table(
+            table, buffer, compression="zstd", use_dictionary=_REPEATED, write_statistics=_ORDERED
+        )
         self.objects.put(name, buffer.getvalue())
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.changed_values import ChangedValues
+from walkeeper_replay.changed_values import ChangedValues, TextMaps
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, together
 from walkeeper_replay.tuples.commits import Commit, Commits
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -89,14 +89,6 @@ class Piece:
     def chosen(self, mask: Column) -> Piece:
         """Return the changes that a mask names."""
         return replace(self, rows=self.rows[mask], coverage=self.coverage[mask])
-
-    def columns(self, chosen: Column) -> tuple[Any, Any, Any]:
-        """Return old and new values, and the coverage, of some of the rows."""
-        rows = self.rows[chosen]
-        coverage = pa.array(self.coverage[chosen].tolist(), pa.string())
-        if self.values is None:
-            return pa.nulls(len(rows), VALUES), pa.nulls(len(rows), VALUES), coverage
-        return self.values.maps(rows["old"]), self.values.maps(rows["new"]), coverage
 
     def changes(self) -> list[Change]:
         """Return a Change for each row."""
@@ -177,35 +169,28 @@ class FoundChanges:
 
     def batches(self, database: str, size: int = BATCH_ROWS) -> Iterator[Any]:
         """Yield record batches of SCHEMA."""
+        texts = TextMaps([piece.values for piece in self._pieces])
+        parts = [piece.coverage for piece in self._pieces]
+        coverage = np.concatenate([np.empty(0, object), *parts])
         for begin in range(0, len(self), size):
-            yield self._batch(self._order[begin : begin + size], database)
+            chosen = self._order[begin : begin + size]
+            yield self._batch(chosen, texts, coverage[chosen], database)
 
-    def _batch(self, chosen: Column, database: str) -> Any:
-        rows, of_piece, within = self._rows[chosen], self._of_piece[chosen], self._within[chosen]
-        numbers, back = np.unique(of_piece, return_inverse=True)
-        own = [self._pieces[number] for number in numbers.tolist()]
-        parts, places = [], np.empty(len(rows), np.int64)
-        begin = 0
-        for number, piece in enumerate(own):
-            mine = np.flatnonzero(back == number)
-            places[mine] = np.arange(begin, begin + len(mine))
-            begin += len(mine)
-            parts.append(piece.columns(within[mine]))
-        old, new, coverage = (
-            pa.concat_arrays(column).take(pa.array(places)) for column in zip(*parts, strict=True)
-        )
+    def _batch(self, chosen: Column, texts: TextMaps, coverage: Column, database: str) -> Any:
+        rows, of_piece = self._rows[chosen], self._of_piece[chosen]
         times = pa.array(rows["commit_time"] + MICROSECONDS_1970_TO_2000).cast(TIMESTAMP)
         numbers_of = (rows[name].copy() for name in ("start_lsn", "commit_lsn"))
         xids = (rows[name].copy() for name in ("top_xid", "xid"))
-        back_array = pa.array(back)
+        tables, of_table = [piece.table for piece in self._pieces], pa.array(of_piece)
         return pa.RecordBatch.from_arrays(
             [
                 *map(pa.array, numbers_of), times, *map(pa.array, xids),
                 pa.repeat(database, len(rows)),
-                pa.array([piece.table.schema for piece in own], pa.string()).take(back_array),
-                pa.array([piece.table.name for piece in own], pa.string()).take(back_array),
+                pa.array([table.schema for table in tables], pa.string()).take(of_table),
+                pa.array([table.name for table in tables], pa.string()).take(of_table),
                 pa.array(OPERATIONS, pa.string()).take(pa.array(rows["operation"].copy())),
-                old, new, coverage,
+                texts.maps(of_piece, rows["old"]), texts.maps(of_piece, rows["new"]),
+                pa.array(coverage.tolist(), pa.string()),
             ],
             schema=SCHEMA,
         )  # fmt: skip

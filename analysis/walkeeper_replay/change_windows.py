@@ -1,56 +1,52 @@
 """Row changes of a log that grows, window after window: each commit's changes once, in their order.
 
-    stream = ChangeStream(scope)                    or stream = ChangeStream.load(path)
+    stream = ChangeStream.open(path, scope)         as it was saved last, or at its beginning
     stream.advance(files, plan).changes()           of the commits in the WAL that is new
-    stream.save(path)
+    stream.save()
 
 The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
 and how transactions ended. So a window reads only its own WAL, twice: for catalogs, then for rows.
 Changes of transactions that are still open wait in the state. Contract: what the windows give
 together is what `ChangeReader` gives for all of the WAL. A window that fails leaves a state that
-must not be used again. Load the saved one, and advance it over the same WAL: that gives the same.
+must not be used again. Open the saved one, and advance it over the same WAL: that gives the same.
 
-Memory and the saved file have 8 kB for each touched page of the tables, or for each page with a
-base backup. They have the catalogs' versions, 8 bytes for each transaction, and the changes of open
-transactions.
+The file has 8 kB for each touched page of the tables. Memory has `pages_max` of them at most. Both
+have the catalogs' versions, 8 bytes for each transaction, and the changes of open transactions.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from struct import unpack_from
 
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.catalogs.catalog import Database
+from walkeeper_replay.catalogs.catalog import Catalog, Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
 from walkeeper_replay.change_rows import FoundChanges
 from walkeeper_replay.changes import ChangeReader
-from walkeeper_replay.redo.apply import GONE, KNOWN, RECORD_CHANGES, SLOTS
+from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
-from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
+from walkeeper_replay.redo.decoded_window import DecodedWindow, Rooms
+from walkeeper_replay.redo.heap_files import HeapFiles, files_made
+from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import Events, PageStore, Relation
-from walkeeper_replay.redo.wal_pass import pass_over, xlog_records
-from walkeeper_replay.tuples.row_versions import joined
-from walkeeper_replay.tuples.toast import Chunks, Fetch
-from walkeeper_replay.tuples.visible import all_tuples
+from walkeeper_replay.redo.wal_pass import xlog_records
+from walkeeper_replay.tuples.stored_chunks import StoredChunks
+from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.reading import Batch, SegmentReader
-from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.sources.reading import Batch
 from walkeeper_wal.sources.wal_files import WalFiles
 
-_MAGIC = b"walkeeper change stream 2\n"
-_DIGEST_BYTES = 16
-GONE_PAGES_MIN = 1 << 14  # pages of dropped files that a state keeps at least
+PAGES_MAX = 1 << 17  # a gigabyte
 _ONLINE_CHECKPOINT, _OLDEST_ACTIVE = 0x10, 80  # a field of CheckPoint
 
 
@@ -74,15 +70,18 @@ class _Reader(ChangeReader):
         near, toast = super()._fetch(store, file), file.toast  # type: ignore[arg-type,attr-defined]
         if toast is None:
             return near
-        kept: list[Chunks] = []
+        assert isinstance(store, BoundedPages), f"{store=}"
+        kept: list[StoredChunks] = []
 
-        def fetch(number: int) -> bytes | None:
+        def fetch(number: int, size: int) -> bytes | None:
+            found = near(number, size)
+            if found is not None and len(found) == size:
+                return found
             if not kept:
                 # A file that the window drops has them until then.
-                chunks = all_tuples(store, store.want(toast), (KNOWN, GONE))
-                kept.append(Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths))
-            found = [each for each in (near(number), kept[0](number)) if each is not None]
-            return max(found, key=len, default=None)
+                kept.append(StoredChunks(store, store.want(toast)))
+            more = kept[0](number, size)
+            return max((each for each in (found, more) if each), key=len, default=None)
 
         return fetch
 
@@ -100,10 +99,16 @@ class ChangeStream:
     """The changes that the last window's WAL does not describe."""
     segments_max: int = 4
     """Segments in a window, at most."""
+    pages_max: int = PAGES_MAX
+    """Pages of the tables in memory, at most."""
+    _file: PageFile | None = None
     _catalogs: GrowingCatalogs = field(default_factory=GrowingCatalogs)
-    _pages: PageStore | None = None
+    _pages: BoundedPages | None = None
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _waiting: Events | None = None
+    _rooms: Rooms = field(default_factory=lambda: Rooms(0))
+    _shown: dict[int, Catalog] = field(default_factory=dict)
+    """Catalogs as of some LSNs, while no window changes one."""
 
     def advance(self, files: WalFiles, plan: Plan) -> FoundChanges:
         """Return the changes of the commits in the next window; none at the end of `plan`.
@@ -127,13 +132,15 @@ class ChangeStream:
         if found is None:
             return FoundChanges([])
         window, history = found
+        if not self._catalogs.is_quiet:
+            self._shown = {}
         if self.database is None:
             self.database = history.database(history.end_lsn, self.scope.database)
-        reader = _Reader(files, window, history, self.database, base)
-        reader._heaps = self._heaps
+        reader = _Reader(files, window.plan, history, self.database, base)
+        reader._heaps, reader._catalogs = self._heaps, self._shown
         start = max(self.scope.start_lsn, self.position)
         made = _MadeFiles()
-        changes = self._changes(reader, start, made)
+        changes = self._changes(reader, window, start, made)
         others = self.scope.database is None and not self.scope.tables
         self.missing = reader.undescribed(start, history.end_lsn, others=others)
         self.system_id, self.position = plan.system_id, history.end_lsn
@@ -142,51 +149,56 @@ class ChangeStream:
 
     def _window(
         self, files: WalFiles, plan: Plan, base: BaseDirectory | None
-    ) -> tuple[Plan, CatalogHistory] | None:
+    ) -> tuple[DecodedWindow, CatalogHistory] | None:
         """Return the next window and the catalogs at its end, or None without a new record.
 
         The first window goes on up to where a base backup is consistent.
         """
-        count = self.segments_max
+        count, self._rooms.count = self.segments_max, self.segments_max
         while (window := plan.within(self.position, plan.segments[-1].end_lsn)) is not None:
             is_all = count >= len(window.segments)
             window = window.part(0, min(count, len(window.segments)))
-            end = _whole_until(files, window)
-            if end is None:
+            decoded = self._rooms.decoded(files, window)
+            if not decoded.end_lsn:
                 if is_all:
                     return None
                 count *= 2  # One record covers these segments.
                 continue
             try:
-                return window, self._catalogs.advance(files, plan, window, end, base)
+                return decoded, self._catalogs.advance(plan, decoded, base)
             except NotConsistent:
                 if is_all or self.position:
                     raise
                 count *= 2
         return None
 
-    def _changes(self, reader: _Reader, start: int, made: _MadeFiles) -> FoundChanges:
+    def _changes(
+        self, reader: _Reader, window: DecodedWindow, start: int, made: _MadeFiles
+    ) -> FoundChanges:
         """Return the changes of the commits that end in the window, after `start`."""
-        end, files, window = reader.history.end_lsn, reader.files, reader.plan
-        pass_over(files, window, [made.add], until=end, check_crc=False)
+        end = reader.history.end_lsn
+        window.pass_over([made.add])
         tables = reader._files(self.scope.tables, end)
         followed = [f.relation for f in tables] + [f.toast for f in tables if f.toast is not None]
         # A file of a transaction that is still open may be that of a table to follow.
         new = [r for r in made.files if r.database == reader.database.oid]
+        assert self._file is not None, "opened"
         if self._pages is None:
-            self._pages = PageStore(
-                wanted=[*followed, *new], base=reader.base, record_level=RECORD_CHANGES
-            )
+            self._pages = BoundedPages(
+                wanted=[*followed, *new], base=reader.base, record_level=RECORD_CHANGES,
+                file=self._file, origin=reader.base, pages_max=self.pages_max,
+            )  # fmt: skip
         store = self._pages
+        store.attach(self._file, self.pages_max, reader.base)
         for relation in [*followed, *new]:
             if relation not in store.relations:
                 store.base = None  # The backup's pages are older than this window.
                 store.want(relation)
-        pass_over(files, window, [store.add, self._heaps.add], until=end, check_crc=False)
+        window.pass_over([store.add, self._heaps.add])
         store.take_events()
-        pieces = ([self._waiting] if self._waiting is not None else []) + store.events
-        store.events = [joined(pieces)]
-        changes = reader._found(store, tables, start, end)
+        if self._waiting is not None:
+            store.events.insert(0, self._waiting)
+        changes = reader.found_in(store, tables, start, end)
         self._waiting = self._still_open(store.events[0], reader.history.xids)
         store.events = []
         return changes
@@ -205,9 +217,7 @@ class ChangeStream:
     def _forget(self, xids: Xids, made: _MadeFiles) -> None:
         """Let go of what no later window needs."""
         assert self._pages is not None, "a window was read"
-        used = self._pages.slots[: self._pages.counts[SLOTS]]
-        if 2 * int((used["state"] == GONE).sum()) > max(len(used), GONE_PAGES_MIN):
-            self._pages = self._pages.compact()
+        self._pages.end_window()
         xids.forget_commits(self.position)
         self._heaps.keep(lambda changed: ~xids.have_ended(changed))
         if made.oldest_active and self._waiting is not None:
@@ -216,38 +226,35 @@ class ChangeStream:
             kept = self._waiting.rows[late < 1 << 31]
             self._waiting = replace(self._waiting, rows=kept)
 
-    def save(self, path: Path) -> None:
-        """Write the state, so that it is on disk whole or not at all."""
-        data = pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
-        partial = path.with_name(f"{path.name}.partial")
-        with partial.open("wb") as file:
-            file.write(_MAGIC + blake2b(data, digest_size=_DIGEST_BYTES).digest())
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def save(self) -> None:
+        """Save the state, so that it is on disk whole or not at all."""
+        assert self._file is not None, "opened"
+        if self._pages is not None:
+            self._pages.write()
+        state = {name: getattr(self, name) for name in _saved_names()}
+        self._file.save(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
+
+    def close(self) -> None:
+        """Let go of the file. It has the state that was saved last."""
+        if self._file is not None:
+            self._file.close()
 
     @classmethod
-    def load(cls, path: Path, scope: Scope) -> ChangeStream:
-        """Return a saved state; HistoryError if it is damaged, or was saved for another scope.
+    def open(cls, path: Path, scope: Scope, *, pages_max: int = PAGES_MAX) -> ChangeStream:
+        """Return the state that was saved last, or a new one at the beginning.
 
-        The file is Python's own form: it must be writable for its owner alone.
+        Raise HistoryError if it is damaged, or was saved for another scope. The file is partly
+        Python's own form: it must be writable for its owner alone.
         """
-        raw = path.read_bytes()
-        head = len(_MAGIC) + _DIGEST_BYTES
-        digest = blake2b(raw[head:], digest_size=_DIGEST_BYTES).digest()
-        if raw[:head] != _MAGIC + digest:
-            raise HistoryError(
-                f"{path}: damaged, or of another version of walkeeper; remove it, and the stream "
-                "reads all WAL again, without a change that it has written"
-            )
-        stream: ChangeStream = pickle.loads(raw[head:])
+        file = PageFile(path)
+        stream = cls(scope, pages_max=max(pages_max, PAGES_MIN), _file=file)
+        saved = file.saved()
+        if saved is None:
+            return stream
+        for name, value in pickle.loads(saved).items():
+            setattr(stream, name, value)
         if stream.scope != scope:
+            file.close()
             raise HistoryError(
                 f"{path}: the stream was begun for other tables, another database, backup or "
                 f"start ({stream.scope}); name those, or begin with an empty --state and --to"
@@ -255,36 +262,22 @@ class ChangeStream:
         return stream
 
 
-def _whole_until(files: WalFiles, window: Plan) -> int | None:
-    """Return the end of the window's last record, or None; raise DamagedWal if one is damaged.
-
-    So a segment that is being renamed or written is met before the state has changed.
-    """
-    reader, end = SegmentReader(files), None
-    for index in range(len(window.segments)):
-        reading = reader.read(window.reachable, index)
-        for _ in reading:
-            pass
-        for problem in reading.problems:
-            raise_fatal(problem)
-        end = reading.summary.end_lsn or end
-    return end
+def _saved_names() -> list[str]:
+    """Return the fields that a saved state has: all but the file and what the log gives again."""
+    left_out = ("_file", "segments_max", "pages_max", "missing", "_rooms", "_shown")
+    return [each.name for each in fields(ChangeStream) if each.name not in left_out]
 
 
 class _MadeFiles:
     """The files that a window makes, and the oldest transaction of its last checkpoint."""
 
     def __init__(self) -> None:
-        self._heaps = HeapFiles()
+        self.files: set[Relation] = set()
         self.oldest_active = 0
-
-    @property
-    def files(self) -> set[Relation]:
-        return self._heaps.made
 
     def add(self, batch: Batch) -> None:
         """Take a batch of records."""
-        self._heaps.add(batch)
+        self.files.update(files_made(batch))
         for row in xlog_records(batch, _ONLINE_CHECKPOINT):
             begin = int(batch.records["main_offset"][row])
             data = batch.payload[begin : begin + int(batch.records["main_length"][row])]

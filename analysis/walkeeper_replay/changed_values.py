@@ -1,11 +1,12 @@
 """The values of changed rows as text by column, and what of them is not known. Pure.
 
 values = changed_values(events, rows, table, catalog, fetch)
-values.maps(places) -> an Arrow array of maps      values.dicts() -> a dict for each row
+values.dicts() -> a dict for each row     TextMaps([values, …]).maps(of, rows) -> an array of maps
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,34 +50,70 @@ class ChangedValues:
         chosen = pa.array(places, mask=places < 0)
         return pa.Table.from_arrays([array.take(chosen) for array in self.arrays], self.names)
 
-    def maps(self, rows: Column) -> Any:
-        """Return a map from column to text for each of these rows; null for -1."""
-        places = np.where(rows < 0, -1, self.places[rows])
-        known = np.flatnonzero(places >= 0)
-        width, taken = len(self.names), places[known]
-        chosen = pa.array(taken)
-        by_column = pa.concat_arrays([each.take(chosen) for each in self.columns] or [_NO_TEXTS])
-        order = np.arange(len(known))[:, None] + np.arange(width)[None, :] * len(known)
-        keys = np.broadcast_to(np.arange(width), order.shape)
-        counts = np.full(len(known), width)
-        if self.lost is not None:
-            kept = ~self.lost[taken]
-            order, keys, counts = order[kept], keys[kept], kept.sum(axis=1)
-        sizes = np.zeros(len(places), np.int64)
-        sizes[known] = counts
-        ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
-        offsets = pa.array(ends, mask=np.append(places < 0, False))
-        names = pa.array(self.names, pa.string()).take(pa.array(keys.reshape(-1)))
-        items = by_column.take(pa.array(order.reshape(-1)))
-        return pa.MapArray.from_arrays(offsets, names, items)
-
     def dicts(self) -> list[dict[str, str | None] | None]:
         """Return the values of each row, or None of one that is not known."""
-        rows = self.maps(np.arange(len(self.places))).to_pylist()
+        every = np.arange(len(self.places))
+        rows = TextMaps([self]).maps(np.zeros(len(every), np.int64), every).to_pylist()
         return [None if row is None else dict(row) for row in rows]
 
 
-_NO_TEXTS = pa.array([], pa.string())
+class TextMaps:
+    """The texts of several ChangedValues side by side, for maps of any of their rows.
+
+    All texts are one Arrow array: column after column of the first, then of the next. So the maps
+    of a batch are one selection, from however many tables its rows come.
+    """
+
+    def __init__(self, values: Sequence[ChangedValues | None]) -> None:
+        known = [each for each in values if each is not None]
+        columns = [column.cast(pa.large_string()) for each in known for column in each.columns]
+        self._texts = pa.concat_arrays(columns or [pa.array([], pa.large_string())])
+        self._names = pa.array([name for each in known for name in each.names], pa.string())
+        self._places = np.concatenate([np.empty(0, np.int64), *(each.places for each in known)])
+        # By the number of the values: how many columns and rows, and where the first of each are.
+        self._width = np.array([len(each.names) if each else 0 for each in values], np.int64)
+        self._count = np.array([len(each.columns[0]) if each and each.columns else 0
+                                for each in values], np.int64)  # fmt: skip
+        sizes = np.array([len(each.places) if each else 0 for each in values], np.int64)
+        self._first_place = np.cumsum(sizes) - sizes
+        self._first_name = np.cumsum(self._width) - self._width
+        self._first_text = np.cumsum(self._width * self._count) - self._width * self._count
+        self._lost: Column | None = None
+        if any(each.lost is not None for each in known):
+            self._lost = np.concatenate([_lost_by_column(each) for each in known])
+
+    def maps(self, of: Column, rows: Column) -> Any:
+        """Return a map from column to text for each row of the values `of`; null for row -1."""
+        places = np.append(self._places, -1)[np.where(rows < 0, -1, self._first_place[of] + rows)]
+        known = np.flatnonzero(places >= 0)
+        of, places = of[known], places[known]
+        widths = self._width[of]
+        row = np.repeat(np.arange(len(known)), widths)
+        column = np.arange(len(row)) - np.repeat(np.cumsum(widths) - widths, widths)
+        texts = (self._first_text[of] + places)[row] + column * self._count[of][row]
+        names = self._first_name[of][row] + column
+        sizes = np.zeros(len(rows), np.int64)
+        sizes[known] = widths
+        if self._lost is not None:
+            kept = ~self._lost[texts]
+            texts, names = texts[kept], names[kept]
+            sizes[known] = np.bincount(row[kept], minlength=len(known))
+        is_null = np.ones(len(rows) + 1, bool)
+        is_null[known] = is_null[-1] = False
+        ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        return pa.MapArray.from_arrays(
+            pa.array(ends, mask=is_null),
+            self._names.take(pa.array(names)),
+            self._texts.take(pa.array(texts)).cast(pa.string()),
+        )
+
+
+def _lost_by_column(values: ChangedValues) -> Column:
+    """Return which texts of the values are not known, column after column."""
+    if values.lost is None:
+        return np.zeros(sum(len(column) for column in values.columns), bool)
+    found: Column = values.lost.T.reshape(-1)
+    return found
 
 
 def changed_values(

@@ -77,7 +77,7 @@ CUT_OFF = reason("its transaction began before this WAL, and what it did there i
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class TableFile:
     """A file that a table had from one commit up to another."""
 
     relation: Relation
@@ -134,20 +134,26 @@ class ChangeReader:
         many. Whole tables are shared, so that no change is torn.
         """
         end = self.history.end_lsn if end_lsn is None else end_lsn
+        files = self.shares(names, end, share[1])[share[0]]
+        return self.found_in(self._replayed(files, end), files, start_lsn, end)
+
+    def shares(self, names: Sequence[str], end: int, count: int) -> list[list[TableFile]]:
+        """Return the files of the tables in so many shares; those of one table are in one."""
         every = self._files(names, end)
-        files = [file for file in every if file.oid % share[1] == share[0]]
         if names and not every:
             raise HistoryError(
                 f"no table {', '.join(names)} in database {self.database.name} in this WAL "
                 "(of unlogged and temporary ones it has no rows)"
             )
         self._insists = bool(names)
-        return self._found(self._replayed(files, end), files, start_lsn, end)
+        return [[file for file in every if file.oid % count == part] for part in range(count)]
 
-    def _found(
-        self, store: PageStore, files: list[_File], start_lsn: int, end: int
+    def found_in(
+        self, store: PageStore, files: list[TableFile], start_lsn: int, end: int
     ) -> FoundChanges:
-        """Return the changes of files that were replayed, in the order of commits."""
+        """Return the changes of files that a store has replayed, in the order of commits."""
+        store.take_events()
+        store.events = [joined(store.events)]
         rewriting = self._rewriting(files)
         own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
         found = FoundChanges(
@@ -200,7 +206,7 @@ class ChangeReader:
         oid = self.database.oid
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
         found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
-        found += [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        found += self.undecoded()
         found += [
             Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
             for each in self.cut_off(start_lsn, end_lsn)
@@ -210,7 +216,15 @@ class ChangeReader:
             found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
         return found
 
-    def _files(self, names: Sequence[str], end: int) -> list[_File]:
+    def undecoded(self) -> list[Undescribed]:
+        """Return the tables whose changes were left out."""
+        return [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+
+    def take_heaps(self, heaps: HeapFiles) -> None:
+        """Use changed files that others have found, instead of those of `find`."""
+        self._heaps = heaps
+
+    def _files(self, names: Sequence[str], end: int) -> list[TableFile]:
         """Return every file that one of the tables had before `end`."""
         history = self.history
         owners = [
@@ -224,14 +238,14 @@ class ChangeReader:
         asked = tables if not names else [each for name in names for each in meant(name, tables)]
         oids = {oid for _, _, oid in asked}
         rewritten = history.rewritten_files(self.database.oid)
-        found: dict[Relation, _File] = {}
+        found: dict[Relation, TableFile] = {}
         for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
             if named.oid not in oids:
                 continue
             if relation in found:  # its row of pg_class was updated, the file is the same
                 known = found[relation]
                 toast = known.toast or self._toast_of(named)
-                found[relation] = _File(
+                found[relation] = TableFile(
                     relation, known.begin, named.end, named.oid, toast, known.follows
                 )
                 continue
@@ -243,7 +257,7 @@ class ChangeReader:
             # SET TABLESPACE, of a table or of its database, copies the file as it is.
             follows = bool(before) and before[-1].tablespace == relation.tablespace
             follows = follows and relation.relfilenode not in rewritten
-            found[relation] = _File(relation, named.begin, named.end, named.oid, place, follows)
+            found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
 
     def _toast_of(self, named: Named) -> Relation | None:
@@ -259,21 +273,23 @@ class ChangeReader:
             self._catalogs[place] = self.history.at(lsn, self.database)
         return self._catalogs[place]
 
-    def _replayed(self, files: list[_File], end: int) -> PageStore:
+    def store_of(self, files: list[TableFile]) -> PageStore:
+        """Return a store that replays these files."""
         tables = {f.relation: RECORD_CHANGES for f in files}
         toast = {f.toast: RECORD_VERSIONS for f in files if f.toast is not None}
-        store = PageStore(
+        return PageStore(
             wanted=[*tables, *toast],
             base=self.base,
             record_level=RECORD_CHANGES,
             levels={**tables, **toast},
         )
+
+    def _replayed(self, files: list[TableFile], end: int) -> PageStore:
+        store = self.store_of(files)
         pass_over(
             self.files, self.plan, [store.add, self._heaps.add],
             until=end, check_crc=False, on_problem=self._noted, shortcut=self._shortcut(store),
         )  # fmt: skip
-        store.take_events()
-        store.events = [joined(store.events)]
         return store
 
     def _shortcut(self, store: PageStore) -> Shortcut | None:
@@ -296,7 +312,12 @@ class ChangeReader:
             self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
 
     def _of_file(
-        self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
+        self,
+        store: PageStore,
+        file: TableFile,
+        start: int,
+        end: int,
+        rewriting: set[tuple[int, int]],
     ) -> list[Piece]:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[events.rows["relation"] == relation]
@@ -305,17 +326,17 @@ class ChangeReader:
         kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start)
         kept &= (rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)
         kept &= ~_taken_back(rows)
-        rows, lsns = rows[kept], lsns[kept]
+        rows, lsns = _where(kept, rows, lsns)
         if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
             # Rows that a rewriting ALTER TABLE copied came to be with the file itself.
-            own = lsns != file.begin
-            rows, lsns = rows[own], lsns[own]
+            rows, lsns = _where(lsns != file.begin, rows, lsns)
         # A commit that rewrote the table has the new columns, and these rows the old ones.
         doubtful = np.isin(lsns, [lsn for oid, lsn in rewriting if oid == file.oid])
         changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
         if not doubtful.all():
             fetch = self._fetch(store, file)
-            changes += self._decoded(events, rows[~doubtful], lsns[~doubtful], file, fetch)
+            known = _where(~doubtful, rows, lsns)
+            changes += self._decoded(events, *known, file, fetch)
         emptied = _emptied(store, file)
         if file.follows and start < file.begin and emptied < end:
             changes += self._truncation(file, emptied)
@@ -326,7 +347,7 @@ class ChangeReader:
     def _commit_lsns(self) -> Column:
         return self.history.xids.commits.columns.end_lsn
 
-    def _rewriting(self, files: list[_File]) -> set[tuple[int, int]]:
+    def _rewriting(self, files: list[TableFile]) -> set[tuple[int, int]]:
         """Return (table, commit's end) of each commit that rewrote one of the tables."""
         rewritten = self.history.rewritten_files(self.database.oid)
         return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
@@ -338,7 +359,7 @@ class ChangeReader:
         tables = [self._described(catalog, each) for each in known if each.kind == "r"]
         return {table.oid: table for table in tables if table is not None}
 
-    def _without_values(self, rows: Column, file: _File) -> list[Piece]:
+    def _without_values(self, rows: Column, file: TableFile) -> list[Piece]:
         """Return changes by transactions that also rewrote the table."""
         made = self._made(rows)
         found = []
@@ -353,7 +374,7 @@ class ChangeReader:
         operations = _OPERATIONS[rows["kind"]]
         return rows_at(self.history.xids.commits, rows["xid"], rows["start_lsn"], operations)
 
-    def _truncation(self, file: _File, start: int) -> list[Piece]:
+    def _truncation(self, file: TableFile, start: int) -> list[Piece]:
         """Return the truncation before a file, which its commit made; values are not in the WAL."""
         commit = self.history.xids.commits.at(file.begin)
         known = self._catalog(file.begin).classes.get(file.oid)
@@ -365,7 +386,7 @@ class ChangeReader:
         one = np.array([commit.top_xid]), np.array([start]), np.array([TRUNCATE])
         return [Piece(table, rows_at(self.history.xids.commits, *one), None, covered(1, COMPLETE))]
 
-    def _fetch(self, store: PageStore, file: _File) -> Fetch:
+    def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
         """Return the chunks of every value that was ever seen."""
         if file.toast is None:
             return nothing
@@ -374,19 +395,19 @@ class ChangeReader:
         return Chunks(events.arena, rows["place"], rows["length"])
 
     def _decoded(
-        self, events: Events, rows: Column, lsns: Column, file: _File, fetch: Fetch
+        self, events: Events, rows: Column, lsns: Column, file: TableFile, fetch: Fetch
     ) -> list[Piece]:
         """Decode rows, grouped by what the table looked like at `lsns`, where they committed."""
         places = self.history.last_changes(lsns)
         found: list[Piece] = []
         for place in np.unique(places).tolist():
-            chosen = np.flatnonzero(places == place)
-            catalog, table = self._table(file, int(lsns[chosen[0]]))
+            own, lsns_of = _where(places == place, rows, lsns)
+            catalog, table = self._table(file, int(lsns_of[0]))
             if table is not None:
-                found.append(self._paired(events, rows[chosen], table, catalog, fetch))
+                found.append(self._paired(events, own, table, catalog, fetch))
         return found
 
-    def _table(self, file: _File, lsn: int) -> tuple[Catalog, Table | None]:
+    def _table(self, file: TableFile, lsn: int) -> tuple[Catalog, Table | None]:
         """Return a file's table as a commit that ends at `lsn` left it, or as it was last."""
         catalog = self._catalog(lsn)
         known = catalog.classes.get(file.oid)
@@ -432,6 +453,11 @@ class ChangeReader:
         return Piece(table, made, values, coverage)
 
 
+def _where(mask: Column, rows: Column, lsns: Column) -> tuple[Column, Column]:
+    """Return what a mask names of two columns: themselves if it names all, which is usual."""
+    return (rows, lsns) if mask.all() else (rows[mask], lsns[mask])
+
+
 def _taken_back(rows: Column) -> Column:
     """Mark insertions that their own transaction deleted as though they had never been. These are
     of an INSERT … ON CONFLICT that another transaction came before."""
@@ -444,7 +470,7 @@ def _taken_back(rows: Column) -> Column:
     return found
 
 
-def _emptied(store: PageStore, file: _File) -> int:
+def _emptied(store: PageStore, file: TableFile) -> int:
     """Return the last time that the transaction which made a file emptied it, or 0. A second
     TRUNCATE is in place, and so is one of a table that the transaction has created. Later ones are
     VACUUM's, and take no row."""

@@ -10,7 +10,6 @@ each thread has a connection of its own. Other connections see a change when its
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,17 +19,9 @@ import numpy as np
 from walkeeper_pager.page_names import Place
 from walkeeper_pager.page_redo import PageState
 from walkeeper_replay.redo.apply import GONE, KNOWN
-from walkeeper_wal.errors import HistoryError
+from walkeeper_replay.redo.page_file import BLOCKS, connected
 from walkeeper_wal.records.segment import Bytes
 
-# 32 kB, so that three pages fit into one of SQLite's without overflow.
-_SETTINGS = (
-    "PRAGMA page_size = 32768",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA cache_size = -16384",
-    "PRAGMA busy_timeout = 30000",
-)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS place (
@@ -41,20 +32,13 @@ CREATE TABLE IF NOT EXISTS gone_database (
 CREATE TABLE IF NOT EXISTS page (
     key INTEGER PRIMARY KEY, state INTEGER NOT NULL, why TEXT NOT NULL, image BLOB);
 """
-BLOCKS = 1 << 32
 
 
 class PageTable:
     """See the module."""
 
     def __init__(self, file: Path) -> None:
-        try:
-            self._sql = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-            for setting in _SETTINGS:
-                self._sql.execute(setting)
-            self._sql.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
-            raise HistoryError(f"{file}: {error}") from error
+        self._sql = connected(file, _SCHEMA)
 
     def close(self) -> None:
         self._sql.close()

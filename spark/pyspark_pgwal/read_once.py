@@ -1,20 +1,22 @@
-"""table_at as a plan of Spark's own: each segment is decoded once a stage, by one task.
+"""table_at and changes as plans of Spark's own: each segment is decoded once a stage, by one task.
 
-    from pyspark_pgwal.read_once import table_at
+    from pyspark_pgwal.read_once import changes, table_at
     rows = table_at(spark, path="s3://…", relation="public.orders", lsn="0/5A3F2B8")
+    rows = changes(spark, path="s3://…", startLsn="0/5A3F2B8")
 
-The data source's table_at walks over all WAL in each of its tasks, so that more executors read
-more. Here the tasks share the segments. The first stage sends what catalogs and transactions need
-to the driver, which is all that the driver holds. The second sends the table's records by groups of
-blocks. Spark shuffles them, and each group is redone where it arrives. Contract: the rows and the
-options are those of the data source. `parts` is the number of groups.
+The data source's tables walk over all WAL in each of their tasks, so that more executors read more.
+Here the tasks share the segments. The first stage sends what catalogs and transactions need to the
+driver, which is all that the driver holds. For changes these are also the files that each
+transaction changed. The second stage sends the tables' records in groups: a table's by blocks, and
+those of changes by tables. Spark shuffles them, and each group is redone where it arrives.
+Contract: the rows and the options are those of the data source. `parts` is the number of groups.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udtf
@@ -22,15 +24,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_pgwal.batch import partitions_of
 from pyspark_pgwal.replayed_tables import PastOptions
+from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.redo.chosen_records import records_of
+from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
 from walkeeper_replay.redo.store import PageStore
+from walkeeper_replay.shared_changes import Asked as SharedAsked
+from walkeeper_replay.shared_changes import SharedChanges
 from walkeeper_replay.table_at import TableAt, refuse_before
+from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
-from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.reading import Batch, Reading
-from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, read_each
+from walkeeper_wal.sources.threaded_reading import OnProblem, Part, SweepOptions, read_each
 
 TASKS_A_ROUND = 2  # for each core: the driver holds no more results at a time
 Row = tuple[int, int, bytes | None]
@@ -44,83 +52,191 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
     refuse_before(options.base, plan, lsn)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=lsn, keeps_commits=False,
-        on_problem=options.on_problem, decode=_decoded_by(session, options.path, plan, lsn),
+        on_problem=options.on_problem, decode=_Controls(session, options.path, plan, lsn).decode,
     )  # fmt: skip
     past = options.table_at(plan, lsn, history)
-    return _redone(session, past, options)
+    decode = _Decode(options, plan, _Blocks(past, options.parts))
+    return _redone(session, decode, _redo_of(past, options.parts), past.schema)
 
 
-def _decoded_by(
-    session: SparkSession, path: str, plan: Plan, until: int | None
-) -> Callable[[CatalogFiles], Iterable[Part[Taken]]]:
-    """Return a function that has executors decode the plan for catalogs, some tasks at a time."""
+def changes(session: SparkSession, **given: str) -> DataFrame:
+    """Return the changes of tables; HistoryError names a wrong option, or what the WAL lacks."""
+    options = PastOptions.parse({**given, "table": "changes"})
+    plan, end = options.plan(), options.lsn("endLsn")
+    controls = _Controls(session, options.path, plan, end, notes_changes=True)
+    history = CatalogHistory.read(
+        open_files(options.path), plan, base=options.base, until=end,
+        on_problem=controls.noted(options.on_problem), decode=controls.decode,
+    )  # fmt: skip
+    asked = SharedAsked(
+        options.relations, options.lsn("startLsn") or 0,
+        history.end_lsn if end is None else end, options.parts,
+    )  # fmt: skip
+    database = history.database(history.end_lsn, options.values.get("database"))
+    shared = SharedChanges.open(
+        options.path, plan, history, database, asked,
+        base=options.base, lost_from=controls.lost_from,
+    )  # fmt: skip
+    others = "database" not in options.values and not options.relations
+    options.refuse_missing(shared.undescribed(controls.heaps, others=others))
+    decode = _Decode(options, plan, shared)
+    return _redone(session, decode, _changes_of(shared, options), SCHEMA)
 
-    def decode(wanted: CatalogFiles) -> Iterator[Part[Taken]]:
-        plans, context = [each.plan for each in partitions_of(plan, None)], session.sparkContext
+
+class _Controls:
+    """The first stage: executors decode the plan for catalogs, some tasks at a time."""
+
+    def __init__(
+        self, session: SparkSession, path: str, plan: Plan, until: int | None,
+        *, notes_changes: bool = False,
+    ) -> None:  # fmt: skip
+        self._context, self._path, self._plan, self._until = (
+            session.sparkContext, path, plan, until,
+        )  # fmt: skip
+        self._notes_changes, self.heaps = notes_changes, HeapFiles()
+        self.lost_from: int | None = None
+
+    def noted(self, on_problem: OnProblem) -> OnProblem:
+        """Return a function that also notes where the first WAL is missing."""
+
+        def note(problem: Problem) -> None:
+            on_problem(problem)
+            if problem.fatal:
+                place = problem.start_lsn or 0
+                self.lost_from = place if self.lost_from is None else min(place, self.lost_from)
+
+        return note
+
+    def decode(self, wanted: CatalogFiles) -> Iterator[Part[Taken]]:
+        """Yield what catalogs need of each segment, in the order of the log."""
+        path, until, notes_changes = self._path, self._until, self._notes_changes
+        self.heaps = HeapFiles()
+        plans, context = [each.plan for each in partitions_of(self._plan, None)], self._context
         width = TASKS_A_ROUND * context.defaultParallelism
 
         def work(part: Plan) -> list[Part[Taken]]:
             def make(reading: Reading) -> Taken:
-                return taken_of(reading, until, wanted.choose)
+                changed: list[Column] = []
+
+                def choose(batch: Batch) -> Batch:
+                    if notes_changes:
+                        changed.append(heap_changes(batch))
+                    return wanted.choose(batch)
+
+                taken = taken_of(reading, until, choose)
+                taken.changed = changed
+                return taken
 
             return list(read_each(open_files(path), part, make, SweepOptions(threads=1)))
 
         for at in range(0, len(plans), width):
             some = plans[at : at + width]
             for parts in context.parallelize(some, len(some)).map(work).collect():
-                yield from parts
+                for part in parts:
+                    self._note(part.made)
+                    yield part
 
-    return decode
+    def _note(self, taken: Taken) -> None:
+        if self._notes_changes:
+            for batch in taken.batches:
+                self.heaps.add_files(batch)
+            for rows in taken.changed:
+                self.heaps.note(rows)
 
 
-def _redone(session: SparkSession, past: TableAt, options: PastOptions) -> DataFrame:
-    """Return the rows: a stage that decodes, a shuffle by groups of blocks, a stage of redo."""
-    plans = [each.plan for each in partitions_of(past.plan, None)]
-    decode = _Decode(past, plans, options.parts, options)
-    numbers = session.sparkContext.parallelize(range(len(plans)), len(plans))
+def _redone(session: SparkSession, decode: _Decode, made: type, columns: Any) -> DataFrame:
+    """Return the rows: a stage that decodes, a shuffle by groups, a stage of redo."""
+    numbers = session.sparkContext.parallelize(range(decode.tasks), decode.tasks)
     shuffled = session.createDataFrame(numbers.flatMap(decode.rows), _SHUFFLED, verifySchema=False)
-    ordered = shuffled.repartition(options.parts, "part")
-    schema = from_arrow_schema(past.schema, prefer_timestamp_ntz=True)
+    ordered = shuffled.repartition(decode.parts, "part")
+    schema = from_arrow_schema(columns, prefer_timestamp_ntz=True)
     # A table function, because mapInArrow and applyInArrow need pandas.
-    redo: Any = arrow_udtf(_redo_of(past, options.parts), returnType=schema)
+    redo: Any = arrow_udtf(made, returnType=schema)
     rows: DataFrame = redo(ordered.asTable().partitionBy("part").orderBy("lsn"))
     return rows
 
 
-class _Decode:
-    """The first stage: the records of the table in some segments, a row for each group."""
+class Groups(Protocol):
+    """The groups of records that the second stage makes of batches up to `until`."""
 
-    def __init__(self, past: TableAt, plans: list[Plan], parts: int, options: PastOptions) -> None:
-        self._path, self._until, self._options = past.path, past.lsn, options
-        self._plans, self._shares = plans, [past.share(part, parts) for part in range(parts)]
+    @property
+    def until(self) -> int | None: ...
+    def chosen(self, batch: Batch) -> Iterator[tuple[int, Batch]]: ...
+
+
+class _Blocks:
+    """The groups of table_at: those of a table's blocks."""
+
+    def __init__(self, past: TableAt, parts: int) -> None:
+        self.until: int | None = past.lsn
+        self._shares = [past.share(part, parts) for part in range(parts)]
+
+    def chosen(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Yield the records of each group's blocks."""
+        for share in self._shares:
+            chosen = records_of(batch, share)
+            if len(chosen.records):
+                yield share.part, chosen
+
+
+class _Decode:
+    """The second stage's first half: the records of some segments, a row for each group."""
+
+    def __init__(self, options: PastOptions, plan: Plan, groups: Groups) -> None:
+        self._options, self._groups, self.parts = options, groups, options.parts
+        self._plans = [each.plan for each in partitions_of(plan, None)]
+
+    @property
+    def tasks(self) -> int:
+        return len(self._plans)
 
     def rows(self, number: int) -> Iterator[Row]:
         """Yield the records of one task's segments."""
         if number == 0:  # A group without records has the rows of a base backup.
-            yield from ((share.part, -1, None) for share in self._shares)
-        how = SweepOptions(check_crc=False, threads=1)
-        for part in read_each(open_files(self._path), self._plans[number], self._chosen, how):
+            yield from ((part, -1, None) for part in range(self.parts))
+        options, how = self._options, SweepOptions(check_crc=False, threads=1)
+        files = open_files(options.path)
+        for part in read_each(files, self._plans[number], self._chosen, how):
             for problem in part.problems:
-                self._options.on_problem(problem)
+                options.on_problem(problem)
             yield from part.made
 
     def _chosen(self, reading: Reading) -> list[Row]:
         found: list[Row] = []
 
         def choose(batch: Batch) -> Batch:
-            for share in self._shares:
-                chosen = records_of(batch, share)
-                if len(chosen.records):
-                    packed = pickle.dumps(chosen, pickle.HIGHEST_PROTOCOL)
-                    found.append((share.part, chosen.span()[0], packed))
+            for part, chosen in self._groups.chosen(batch):
+                packed = pickle.dumps(chosen, pickle.HIGHEST_PROTOCOL)
+                found.append((part, chosen.span()[0], packed))
             return batch
 
-        taken_of(reading, self._until, choose)
+        taken_of(reading, self._groups.until, choose)
         return found
 
 
 def _redo_of(past: TableAt, parts: int) -> type:
-    """Return the second stage, which Spark makes anew for each group of blocks."""
+    """Return the second stage of table_at: the rows of the pages of one group of blocks."""
+    return _replaying(
+        lambda part: past.store(part, parts),
+        lambda store, part: iter(past.rows_of(store, part, parts)[0]),
+    )
+
+
+def _changes_of(shared: SharedChanges, options: PastOptions) -> type:
+    """Return the second stage of changes: those of the tables of one group."""
+
+    def rows(store: PageStore, part: int) -> Iterator[Any]:
+        found, missing = shared.rows(store, part)
+        options.refuse_missing(missing)
+        return found
+
+    return _replaying(shared.store, rows)
+
+
+def _replaying(
+    store_of: Callable[[int], PageStore], rows_of: Callable[[PageStore, int], Iterator[Any]]
+) -> type:
+    """Return a table function that Spark makes anew for each group."""
 
     class Redo:
         """The pages of one group, and at its end their rows. It holds no records."""
@@ -132,7 +248,7 @@ def _redo_of(past: TableAt, parts: int) -> type:
             for part, packed in zip(group.column("part"), group.column("records"), strict=True):
                 if self.part < 0:
                     self.part = int(part.as_py())
-                    self.store = past.store(self.part, parts)
+                    self.store = store_of(self.part)
                 if packed.is_valid:
                     self.store.add(pickle.loads(packed.as_buffer()))
             yield from ()
@@ -140,6 +256,6 @@ def _redo_of(past: TableAt, parts: int) -> type:
         def terminate(self) -> Iterator[Any]:
             if self.part < 0:  # Spark has put every group elsewhere: two groups at one place
                 return
-            yield from past.rows_of(self.store, self.part, parts)[0]
+            yield from rows_of(self.store, self.part)
 
     return Redo

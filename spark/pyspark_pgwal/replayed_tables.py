@@ -104,6 +104,17 @@ class PastOptions:
     def parts(self) -> int:
         return number_option(self.values, "parts") or os.cpu_count() or 1
 
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The names of tables; none means all."""
+        names = (name.strip() for name in self.values.get("relation", "").split(","))
+        return tuple(name for name in names if name)
+
+    def refuse_missing(self, missing: Sequence[Undescribed]) -> None:
+        """Raise HistoryError if changes are missing, unless allowMissing accepts that."""
+        if missing and not self.allows_missing:
+            raise HistoryError(_text_of(missing))
+
     def on_problem(self, problem: Problem) -> None:
         if self.values.get("onError", "fail") == "fail":
             raise_fatal(problem)
@@ -194,7 +205,7 @@ class ChangesReader(DataSourceReader):
         )
         database = history.database(history.end_lsn, options.values.get("database"))
         reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
-        names = [n.strip() for n in options.values.get("relation", "").split(",") if n.strip()]
+        names = options.relations
         share = partition.part, partition.parts
         found = reader.find(names, start, end, share=share)
         others = "database" not in options.values and not names
@@ -208,8 +219,7 @@ class ChangesReader(DataSourceReader):
                 met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
             yield problem_rows([*dict.fromkeys(met), *places])
             return
-        if missing and not options.allows_missing:
-            raise HistoryError(_text_of(missing))
+        options.refuse_missing(missing)
         if options.table == "row_history":
             column, _, value = options.values["where"].partition("=")
             own = [c for c in found.changes() if is_of_row(c, [(column.strip(), value)])]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,9 +27,11 @@ from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import SCHEMA, batches
-from walkeeper_replay.change_windows import ChangeStream, Scope
+from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.redo.apply import SLOTS
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.bounded_pages import PAGES_MIN
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
@@ -131,19 +134,21 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 @pytest.mark.parametrize(
     ("tables", "over_base"), [([], True), ([], False), (["docs", "late"], True)]
 )
+@pytest.mark.parametrize("pages_max", [PAGES_MIN, PAGES_MAX])
 def test_windows_give_what_all_wal_gives(
-    log: Log, tmp_path: Path, tables: list[str], over_base: bool
+    log: Log, tmp_path: Path, tables: list[str], over_base: bool, pages_max: int
 ) -> None:
     """The state is saved and loaded after each window of one segment."""
     base = log.base if over_base else None
     expected = log.expected(tables, base)
     scope = Scope(tuple(tables), "postgres", None if base is None else str(base))
-    stream, found, path = ChangeStream(scope, segments_max=1), [], tmp_path / "state"
+    found, path, most = [], tmp_path / "state", 0
+    stream = ChangeStream.open(path, scope, pages_max=pages_max)
     files = open_files(str(log.wal))
     start = None if base is None else BaseDirectory(str(base)).redo_lsn
     windows = 0
     while True:
-        before = stream.position
+        before, stream.segments_max = stream.position, 1
         new = stream.advance(files, make_plan(files, start_lsn=start))
         found += rows_of(new.changes(), "postgres")
         made = pa.Table.from_batches(new.batches("postgres", 5), SCHEMA).to_pylist()
@@ -151,11 +156,19 @@ def test_windows_give_what_all_wal_gives(
         if stream.position == before:
             break
         windows += 1
-        stream.save(path)
-        stream = ChangeStream.load(path, scope)
-    assert windows > 4
+        most = max(most, pages_in_memory(stream))
+        stream.save()
+        stream.close()
+        stream = ChangeStream.open(path, scope, pages_max=pages_max)
+    stream.close()
+    assert windows > 4 and most <= pages_max
     assert found == expected and len(found) > 30
     assert {row["operation"] for row in found} == {"insert", "update", "delete", "truncate"}
+
+
+def pages_in_memory(stream: ChangeStream) -> int:
+    assert stream._pages is not None, "a window was read"
+    return int(stream._pages.counts[SLOTS])
 
 
 def command(log: Log, to: Path, state: Path, *more: str) -> list[str]:
@@ -204,7 +217,9 @@ def test_a_death_at_any_step_loses_and_repeats_nothing(
     deaths = 0
     scope = Scope((), "postgres", str(log.base))
     for _ in range(60):
-        asked = streaming.Asked(scope, tmp_path / "state", 1 << 20, True, 1.0, False)
+        asked = streaming.Asked(
+            scope, tmp_path / "state", 1 << 20, True, 1.0, False, pages_max=PAGES_MIN
+        )
         try:
             streaming.stream(source_of(log), asked, ChangeFiles.open(str(tmp_path / "to")))
             break
@@ -298,6 +313,28 @@ def test_a_log_in_which_the_tables_do_not_change_has_a_position(log: Log, tmp_pa
     assert beat is not None and beat["tables"] == ["not_yet_there"] and beat["time"]
     last = max(row["commit_lsn"] for row in log.expected([], log.base))
     assert ChangeFiles.open(str(to)).position() >= last
+
+
+def test_a_log_that_has_become_quiet_has_a_position(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last windows have no change of the table, and no WAL comes after them."""
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeFiles, "beat_s", 3600.0)
+    scope = Scope(("docs",), "postgres", str(log.base))
+    state, sink = tmp_path / "state", ChangeFiles.open(str(tmp_path / "to"))
+    asked = streaming.Asked(scope, state, 1 << 30, False, 1.0, False)
+    with (
+        streaming.only_one(state),
+        closing(streaming.Streaming(source_of(log), asked, sink)) as run,
+    ):
+        while run.advance():
+            pass
+        end = run._stream.position
+        assert sink.position() < end, "not due"
+        run._beat_at = 0.0
+        assert not run.advance()
+        assert sink.position() == end
 
 
 def test_a_second_stream_with_a_state_of_its_own_is_refused(

@@ -1,12 +1,16 @@
-"""The saved state of a change stream is of one scope, and is read whole or not at all."""
+"""The saved state of a change stream is of one scope and one place, whole or not there at all."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from walkeeper_replay.change_windows import ChangeStream, Scope
+from walkeeper_replay.redo.apply import GONE, KNOWN
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
 from walkeeper_wal.errors import HistoryError
 
 OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")
@@ -14,15 +18,59 @@ OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")
 
 def test_a_state_of_another_scope_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    ChangeStream(OURS).save(path)
-    assert ChangeStream.load(path, OURS).scope == OURS
+    with closing(ChangeStream.open(path, OURS)) as stream:
+        stream.save()
+    with closing(ChangeStream.open(path, OURS)) as stream:
+        assert stream.scope == OURS
     with pytest.raises(HistoryError, match="was begun for other tables"):
-        ChangeStream.load(path, OTHERS)
+        ChangeStream.open(path, OTHERS)
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    ChangeStream(OURS).save(path)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(HistoryError, match="damaged"):
-        ChangeStream.load(path, OURS)
+    with closing(ChangeStream.open(path, OURS)) as stream:
+        stream.save()
+    whole = path.read_bytes()
+    pickled = whole.index(b"orders")
+    for damaged in (b"another file" + whole, whole[:pickled] + b"?" + whole[pickled + 1 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(HistoryError, match="damaged"):
+            ChangeStream.open(path, OURS)
+
+
+def page(block: int, letter: bytes, *, of: int = 3, state: int = KNOWN) -> PageRow:
+    return PageRow(of * BLOCKS + block, state, letter * PAGE_BYTES)
+
+
+def test_pages_are_those_of_the_last_save(tmp_path: Path) -> None:
+    """A process that ends between two saves leaves pages and state as the first one did."""
+    path = tmp_path / "state"
+    with closing(PageFile(path)) as file:
+        file.put([page(1, b"a"), page(2, b"a")])
+        file.save(b"first")
+        file.put([page(2, b"b"), page(5, b"b")])
+        file.mark_gone(3, 1)
+        assert [row.state for row in file.pages_of(3)] == [GONE] * 3
+    with closing(PageFile(path)) as file:
+        assert file.saved() == b"first"
+        assert list(file.pages_of(3)) == [page(1, b"a"), page(2, b"a")]
+
+
+def test_pages_that_are_gone_stay_until_they_are_forgotten(tmp_path: Path) -> None:
+    with closing(PageFile(tmp_path / "state")) as file:
+        file.put([page(1, b"a"), page(2, b"a"), page(9, b"c", of=4)])
+        file.mark_gone(3, 2)
+        assert list(file.pages_of(3)) == [page(1, b"a"), page(2, b"a", state=GONE)]
+        file.forget_gone(3)
+        assert list(file.get([3 * BLOCKS + 1, 3 * BLOCKS + 2])) == [page(1, b"a")]
+        assert list(file.pages_of(4)) == [page(9, b"c", of=4)]
+
+
+def test_a_damaged_page_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with closing(PageFile(path)) as file:
+        file.put([page(1, b"a")])
+        file.save(b"state")
+    path.write_bytes(path.read_bytes().replace(b"aaaaaaaa", b"aaaabaaa", 1))
+    with closing(PageFile(path)) as file, pytest.raises(HistoryError, match="damaged"):
+        list(file.pages_of(3))

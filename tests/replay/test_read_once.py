@@ -1,9 +1,11 @@
-"""table_at as a plan of Spark's own: each segment is decoded once in a stage."""
+"""table_at and changes as plans of Spark's own: each segment is decoded once in a stage."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,16 @@ from pyspark.sql import SparkSession
 
 from pyspark_pgwal import read_once
 from pyspark_pgwal.batch import partitions_of
-from pyspark_pgwal.read_once import table_at
+from pyspark_pgwal.read_once import changes, table_at
 from pyspark_pgwal.replayed_tables import PastOptions
 from tests.replay.test_past_command import SETTINGS, Shop
 from tests.support.postgres_server import PostgresServer
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.change_rows import SCHEMA
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
+from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import Reading
@@ -118,10 +123,25 @@ def table_function(made: type, returnType: Any) -> Callable[[list[Any]], list[An
     return rows
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Let the plans run in this process, and count how often each segment is decoded."""
+    before, found = Reading.__iter__, Counter[str]()
+
+    def counted(reading: Reading) -> Any:
+        found[reading.segment.name] += 1
+        return before(reading)
+
+    monkeypatch.setattr(Reading, "__iter__", counted)
+    monkeypatch.setattr(read_once, "arrow_udtf", table_function)
+    monkeypatch.setattr(read_once, "partitions_of", lambda plan, _: partitions_of(plan, 2))
+    return found
+
+
 @pytest.mark.parametrize("parts", ["1", "5"])
 @pytest.mark.parametrize("at_lsn", [False, True])
 def test_each_segment_is_decoded_once_a_stage(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, parts: str, at_lsn: bool
+    shop: Shop, reads: Counter[str], parts: str, at_lsn: bool
 ) -> None:
     """As often with five groups of blocks as with one."""
     given = {"path": shop.wal, "relation": "orders", "parts": parts}
@@ -129,15 +149,7 @@ def test_each_segment_is_decoded_once_a_stage(
     plan = make_plan(open_files(shop.wal))
     past = PastOptions.parse({**given, "table": "table_at"})
     expected = past.table_at(*past.place()).whole()
-    before, reads = Reading.__iter__, Counter[str]()
-
-    def counted(reading: Reading) -> Any:
-        reads[reading.segment.name] += 1
-        return before(reading)
-
-    monkeypatch.setattr(Reading, "__iter__", counted)
-    monkeypatch.setattr(read_once, "arrow_udtf", table_function)
-    monkeypatch.setattr(read_once, "partitions_of", lambda plan, _: partitions_of(plan, 2))
+    reads.clear()
     spark: Any = Here()
     batches: Any = table_at(spark, **given)
     rows = pa.Table.from_batches(batches)
@@ -152,6 +164,62 @@ def test_a_place_of_the_shuffle_that_got_no_group_has_no_rows(shop: Shop) -> Non
     options = PastOptions.parse({"path": shop.wal, "relation": "orders", "table": "table_at"})
     redo = read_once._redo_of(options.table_at(*options.place()), 2)()
     assert list(redo.terminate()) == []
+
+
+@pytest.mark.parametrize("parts", ["1", "5"])
+@pytest.mark.parametrize("given", [{}, {"relation": "orders"}, {"startLsn": "", "endLsn": ""}])
+def test_changes_decode_each_segment_once_a_stage(
+    shop: Shop, reads: Counter[str], parts: str, given: dict[str, str]
+) -> None:
+    """As often with five groups of tables as with one. The changes are those of ChangeReader."""
+    ends = {"startLsn": shop.lsn, "endLsn": shop.damaged}
+    options = {name: value or ends[name] for name, value in given.items()}
+    asked = PastOptions.parse({"path": shop.wal, "table": "changes", **options})
+    files, plan, end = open_files(shop.wal), asked.plan(), asked.lsn("endLsn")
+    history = CatalogHistory.read(files, plan, until=end)
+    database = history.database(history.end_lsn, None)
+    reader = ChangeReader(files, plan, history, database)
+    start = asked.lsn("startLsn") or 0
+    expected = rows_of(reader.find(asked.relations, start, end).batches("postgres"))
+    reads.clear()
+    spark: Any = Here()
+    found: Any = changes(spark, path=shop.wal, parts=parts, **options)
+    assert max(reads.values()) == 2 and min(reads.values()) >= 1
+    assert rows_of(found) == expected and len(expected) > 200
+
+
+def rows_of(batches: Any) -> list[str]:
+    """Return changes in an order that two plans share."""
+    rows = pa.Table.from_batches(batches, SCHEMA).to_pylist()
+    return sorted(map(str, rows))
+
+
+def test_changes_that_the_wal_does_not_describe_are_refused(
+    shop: Shop, reads: Counter[str], tmp_path: Path
+) -> None:
+    shop.run("CREATE TABLE unnamed (id int)", "CHECKPOINT", "SELECT pg_switch_wal()")
+    first = shop.server.sql(f"SELECT pg_walfile_name('{shop.mark()}')")
+    shop.run("CREATE TABLE named AS SELECT 1 AS id", "INSERT INTO unnamed VALUES (2)")
+    shop.run("SELECT pg_switch_wal()")
+    for segment in Path(shop.wal).glob("0*"):
+        if segment.name >= first:
+            shutil.copy(segment, tmp_path)
+    spark: Any = Here()
+    given = {"path": str(tmp_path), "parts": "2", "database": "postgres"}
+    with pytest.raises(HistoryError, match="changes are missing: file 1663/"):
+        changes(spark, **given)
+    accepted: Any = changes(spark, **given, allowMissing="true")
+    assert [row["table"] for batch in accepted for row in batch.to_pylist()] == ["named"]
+
+
+@pytest.mark.spark
+def test_sparks_changes_are_those_of_the_data_source(spark: SparkSession, shop: Shop) -> None:
+    given = {"path": shop.wal, "endLsn": shop.lsn, "parts": "3"}
+    expected = spark.read.format("pgwal").options(table="changes", **given).load()
+    rows = changes(spark, **given)
+    assert rows.schema == expected.schema
+    assert sorted(map(str, rows.collect())) == sorted(map(str, expected.collect()))
+    assert rows.count() > 200
 
 
 @pytest.mark.spark

@@ -115,6 +115,21 @@ class CatalogHistory:
         self._codecs: dict[int, str] | None = None
         self._spaces_of: dict[int, list[tuple[int, int, int]]] = {}
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
+        self._map_count = len(store.map_log)
+        self._names: dict[Relation, list[Named]] | None = None
+
+    def is_like(self, other: CatalogHistory) -> bool:
+        """Return whether both have the same rows with the same spans: no catalog has changed."""
+        own, before = self._versions, other._versions
+        same = (self._map_count, len(own.begin)) == (other._map_count, len(before.begin))
+        return same and all(
+            np.array_equal(getattr(own, name), getattr(before, name))
+            for name in ("begin", "end", "place", "relation")
+        )
+
+    def take_names(self, other: CatalogHistory) -> None:
+        """Use the names that a history like this one has read."""
+        self._names = other._names
 
     @classmethod
     def read(
@@ -251,6 +266,11 @@ class CatalogHistory:
 
     def names(self) -> dict[Relation, list[Named]]:
         """Return the owners of every file that a known row of pg_class names, with their times."""
+        if self._names is None:
+            self._names = self._read_names()
+        return self._names
+
+    def _read_names(self) -> dict[Relation, list[Named]]:
         found: dict[Relation, list[Named]] = {}
         for database in self.databases(self.end_lsn).values():
             schemas: dict[int, str] = {}

@@ -1,6 +1,6 @@
 """Catalogs through time of a log that grows: each window reads its own WAL alone.
 
-    catalogs = GrowingCatalogs(); catalogs.advance(files, plan, window, end, base) -> CatalogHistory
+    catalogs = GrowingCatalogs(); catalogs.advance(plan, window, base) -> CatalogHistory
 
 Contract: the result is that of CatalogHistory.read over all WAL up to the window's end. Only times
 of commits that `xids` was made to forget are absent. A catalog that a window rewrites (VACUUM
@@ -9,18 +9,19 @@ FULL) is read again from the beginning of the WAL, which must still be there. Ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.decoded_window import DecodedWindow
 from walkeeper_replay.redo.store import PageStore
-from walkeeper_replay.redo.wal_pass import Consumer, pass_over
+from walkeeper_replay.redo.wal_pass import Consumer
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.wal_files import WalFiles
 
 
 @dataclass(slots=True)
@@ -32,19 +33,38 @@ class GrowingCatalogs:
     loads: BulkLoads | None = None
     lc_monetary: str | None = None
     begin_lsn: int = 0
+    before: CatalogHistory | None = None
+    """The catalogs of the last window, if this process read it."""
+    is_quiet: bool = False
+    """True if the last window changed no catalog: all that was read of them before still holds."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = (each.name for each in fields(self))
+        return {name: getattr(self, name) for name in names if name not in ("before", "is_quiet")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.before, self.is_quiet = None, False
 
     def advance(
-        self, files: WalFiles, plan: Plan, window: Plan, end: int, base: BaseDirectory | None
+        self, plan: Plan, window: DecodedWindow, base: BaseDirectory | None
     ) -> CatalogHistory:
-        """Return the catalogs at `end`, which ends the window; `plan` is all WAL that is there."""
+        """Return the catalogs at the window's end; `plan` is all WAL that is there."""
+        files = window.files
         if self.store is None or self.xids is None or self.loads is None:
-            self.begin_lsn = window.segments[0].begin_lsn
-            return self._begun(CatalogHistory.read(files, window, base=base, until=end))
+            self.begin_lsn = window.plan.segments[0].begin_lsn
+            until = window.end_lsn
+            return self._begun(CatalogHistory.read(files, window.plan, base=base, until=until))
         consumers: list[Consumer] = [self.xids.add, self.store.add, self.loads.add]
-        passed = pass_over(files, window, consumers, until=end)
+        passed = window.pass_over(consumers)
         assert self.store.major is not None, "the first window had a record"
         history = CatalogHistory(self.store, self.xids, self.store.major, passed)
-        if not history.rewritten() - set(self.store.relations):
+        before, self.before = self.before, history
+        self.is_quiet = before is not None and history.is_like(before)
+        if before is not None and self.is_quiet:
+            history.take_names(before)
+        if self.is_quiet or not history.rewritten() - set(self.store.relations):
             history.unlogged_since = self.loads.unlogged_since
             history.lc_monetary = self.lc_monetary
             return history
@@ -61,4 +81,5 @@ class GrowingCatalogs:
         self.store, self.xids, self.loads = history.store, history.xids, BulkLoads()
         self.loads.unlogged_since = history.unlogged_since
         self.lc_monetary = history.lc_monetary
+        self.before, self.is_quiet = history, False
         return history

@@ -151,6 +151,33 @@ class BaseDirectory:
         whole = len(data) // PAGE_BYTES * PAGE_BYTES
         return data[:whole].reshape(-1, PAGE_BYTES)
 
+    def block_count(self, relation: Relation) -> int | None:
+        """Return the number of pages of a relation's main fork, or None without its file."""
+        files = self._files(relation)
+        return files[-1][1] if files else None
+
+    def read_block(self, relation: Relation, block: int) -> Bytes:
+        """Return one page of a relation's main fork."""
+        begin = 0
+        for path, end in self._files(relation):
+            if block < end:
+                place = (block - begin) * PAGE_BYTES
+                return np.fromfile(path, np.uint8, PAGE_BYTES, offset=place)
+            begin = end
+        raise AssertionError(f"{relation} has {begin} blocks, not {block}")
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def _files(self, relation: Relation) -> list[tuple[Path, int]]:
+        """Return the files of a relation's main fork, and the number of blocks up to their ends."""
+        first = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
+        found: list[tuple[Path, int]] = []
+        size, path = 0, first
+        while path.is_file():
+            size += path.stat().st_size
+            found.append((path, size // PAGE_BYTES))
+            path = first.with_name(f"{first.name}.{len(found)}")
+        return found
+
     def is_committed(self, xid: int) -> bool | None:
         """Return whether a transaction committed before redo_lsn, or None if this pg_xact lacks it.
         A transaction then in progress, or ended by a crash without any record, is not. A later

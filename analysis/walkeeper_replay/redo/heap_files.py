@@ -55,15 +55,20 @@ class HeapFiles:
                 del self._changed[relation]
 
     def add(self, batch: Batch) -> None:
-        records = batch.records
-        kind = records["info"] >> 4
-        rows = np.flatnonzero((records["rmid"] == _STORAGE) & (kind == _CREATE))
-        for place in _places(batch, rows):
-            self.made.add(Relation(*place))
+        """Take a batch of records."""
+        self.add_files(batch)
+        self.note(heap_changes(batch))
+
+    def add_files(self, batch: Batch) -> None:
+        """Take the files that a batch makes and drops, without the changes of rows."""
+        kind = batch.records["info"] >> 4
+        self.made.update(files_made(batch))
         for row, top, ending in detailed_endings(batch):
             if int(kind[row]) & 7 in _XACT_COMMITS:
                 self.dropped.update({Relation(*place): top for place in ending.dropped})
-        found = heap_changes(batch)
+
+    def note(self, found: Column) -> None:
+        """Take the rows of `heap_changes`."""
         # They are in the order of files: each file is one stretch.
         edges = np.flatnonzero((found[1:, :3] != found[:-1, :3]).any(axis=1)) + 1
         for stretch in np.split(found, edges) if len(found) else ():
@@ -71,10 +76,13 @@ class HeapFiles:
             self._changed.setdefault(relation, []).append(stretch[:, 3].copy())
 
 
-def _places(batch: Batch, rows: Column) -> list[list[int]]:
-    """Return the file that each of these records makes."""
+def files_made(batch: Batch) -> list[Relation]:
+    """Return the files that records of a batch make."""
+    records = batch.records
+    is_made = (records["rmid"] == _STORAGE) & (records["info"] >> 4 == _CREATE)
+    rows = np.flatnonzero(is_made)
     if not len(rows):
         return []
     view = View(batch).narrowed(rows)
-    found: list[list[int]] = np.stack([view.main(4 * n, 4) for n in range(3)], axis=1).tolist()
-    return found
+    places = np.stack([view.main(4 * n, 4) for n in range(3)], axis=1)
+    return [Relation(*place) for place in places.tolist()]

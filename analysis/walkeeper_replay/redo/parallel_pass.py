@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from walkeeper_replay.redo.chosen_records import control_records
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, next_record_lsn, up_to
+from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch, Reading
 from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
@@ -28,6 +29,8 @@ class Taken:
 
     batches: list[Batch] = field(default_factory=list)
     is_cut: bool = False
+    changed: list[Column] = field(default_factory=list)
+    """The rows of `heap_changes`, if a caller needs them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ catalogs).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -151,7 +151,8 @@ class PageStore:
         counts = self.counts.copy()
         counts[SLOTS] = len(kept)
         left_out = ("images", "hash_keys", "hash_slots", "_event_rows", "_arena", "_chosen")
-        state = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+        names = (each.name for each in fields(self) if each.name not in left_out)
+        state = {name: getattr(self, name) for name in names}
         return {**state, "counts": counts, "pages": self.pages[kept], "slots": self.slots[kept]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -246,16 +247,21 @@ class PageStore:
         self.take_events()
         used = int(self.counts[SLOTS])
         if 2 * (used + 1) > len(self.hash_keys) or used == len(self.slots):
-            slots = np.zeros(2 * len(self.slots), SLOT_ROW)
-            slots[:used] = self.slots[:used]
-            if len(self.pages) < len(slots):
-                pages = room(len(slots))
-                pages[:used] = self.pages[:used]
-                self.pages = pages
-            self.hash_keys = np.full(4 * len(slots), -1, np.int64)
-            self.hash_slots = np.zeros(4 * len(slots), np.int32)
-            self.slots = slots
-            rehash(self.hash_keys, self.hash_slots, slots, used)
+            self.double()
+
+    def double(self) -> None:
+        """Make room for as many pages again."""
+        used = int(self.counts[SLOTS])
+        slots = np.zeros(2 * len(self.slots), SLOT_ROW)
+        slots[:used] = self.slots[:used]
+        if len(self.pages) < len(slots):
+            pages = room(len(slots))
+            pages[:used] = self.pages[:used]
+            self.pages = pages
+        self.hash_keys = np.full(4 * len(slots), -1, np.int64)
+        self.hash_slots = np.zeros(4 * len(slots), np.int32)
+        self.slots = slots
+        rehash(self.hash_keys, self.hash_slots, slots, used)
 
     def take_events(self) -> None:
         """Move the recorded rows and tuples to `events`."""

@@ -66,6 +66,8 @@ def joined(pieces: list[Events]) -> Events:
         from walkeeper_replay.redo.apply import EVENT_ROW
 
         return Events(np.empty(0, EVENT_ROW), np.empty(0, np.uint8))
+    if len(pieces) == 1:
+        return pieces[0]
     rows = np.concatenate([piece.rows for piece in pieces])
     sizes = np.cumsum([0, *(len(piece.arena) for piece in pieces[:-1])])
     rows["place"] += np.repeat(sizes, [len(piece.rows) for piece in pieces])

@@ -21,8 +21,8 @@ from walkeeper_wal.records.segment import Bytes, Column
 
 _SIZE_MASK = 0x3FFFFFFF
 _METHODS = {0: "pglz", 1: "lz4"}
-Fetch = Callable[[int], bytes | None]
-"""The chunks of a value's number, joined."""
+Fetch = Callable[[int, int], bytes | None]
+"""The chunks of a value's number and size, joined: fewer bytes if not all chunks are known."""
 
 
 class Chunks:
@@ -34,21 +34,21 @@ class Chunks:
         self._data = data
         identifiers = integers(data, ids[good], 4)
         order = np.lexsort((integers(data, numbers[good], 4), identifiers))
-        self._ids = identifiers[order]
-        self._numbers = integers(data, numbers[good][order], 4)
-        self._begins, self._sizes, _ = varlena(data, values[good][order])
+        self.ids = identifiers[order]
+        self.numbers = integers(data, numbers[good][order], 4)
+        self.begins, self.sizes, _ = varlena(data, values[good][order])
 
-    def __call__(self, number: int) -> bytes | None:
-        first, end = np.searchsorted(self._ids, [number, number + 1]).tolist()
+    def __call__(self, number: int, size: int) -> bytes | None:
+        first, end = np.searchsorted(self.ids, [number, number + 1]).tolist()
         pieces: list[bytes] = []
         for row in range(first, end):
-            if int(self._numbers[row]) == len(pieces):  # a chunk seen twice is the same
-                begin = int(self._begins[row])
-                pieces.append(self._data[begin : begin + int(self._sizes[row])].tobytes())
+            if int(self.numbers[row]) == len(pieces):  # a chunk seen twice is the same
+                begin = int(self.begins[row])
+                pieces.append(self._data[begin : begin + int(self.sizes[row])].tobytes())
         return b"".join(pieces) if pieces else None
 
 
-def nothing(number: int) -> bytes | None:
+def nothing(number: int, size: int) -> bytes | None:
     """Return None, for relations without TOAST."""
     return None
 
@@ -64,7 +64,7 @@ def plain(data: Bytes, begin: int, size: int, kind: int, fetch: Fetch) -> bytes 
     if kind != EXTERNAL:
         return None
     raw_size, word, number, _ = unpack_from("<iIII", stored)
-    found = fetch(number)
+    found = fetch(number, word & _SIZE_MASK)
     if found is None or len(found) != word & _SIZE_MASK:
         return None
     if len(found) < raw_size - 4:

@@ -35,7 +35,7 @@ from walkeeper_replay.tuples.row_versions import (
     takers_of,
 )
 from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
-from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.segment import Bytes, Column
 
 _COLUMNS = (np.int64, np.int64, np.uint32, np.uint32, np.uint16, np.uint16)
 
@@ -91,14 +91,18 @@ def all_tuples(store: PageStore, relation: int, states: tuple[int, ...] = (KNOWN
     every = store.slots[: store.counts[SLOTS]]
     slots = np.flatnonzero((every["relation"] == relation) & np.isin(every["state"], states))
     slots = slots[np.argsort(every["block"][slots], kind="stable")]
-    count = int(_count_tuples(store.pages, slots))
+    return tuples_of(store.pages, slots, store.slots["block"][slots])
+
+
+def tuples_of(pages: Bytes, slots: Column, blocks: Column) -> Tuples:
+    """Return every tuple of the pages in these slots, whose blocks are given."""
+    count = int(_count_tuples(pages, slots))
     columns: list[Column] = [np.empty(count, dtype) for dtype in _COLUMNS]
     owners = np.empty(count, np.int64)
     list_tuples: Any = _list_tuples
-    found = int(list_tuples(store.pages, slots, *columns, owners))
-    blocks = store.slots["block"][slots][owners[:found]]
+    found = int(list_tuples(pages, slots, *columns, owners))
     places, lengths, xmin, xmax, mask, number = (column[:found] for column in columns)
-    return Tuples(places, lengths, xmin, xmax, mask, number, blocks)
+    return Tuples(places, lengths, xmin, xmax, mask, number, blocks[owners[:found]])
 
 
 @dataclass(slots=True)

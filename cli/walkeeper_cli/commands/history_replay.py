@@ -212,10 +212,15 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
     "--save-every", type=click.IntRange(1), default=1024, show_default=True, metavar="MB",
     help="The WAL between two saved states, which a restart reads again.",
 )  # fmt: skip
+@option(
+    "--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MB",
+    help="The most memory for pages of the tables. The state has the other pages on disk.",
+)  # fmt: skip
 @config_option
 def stream(
     source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
     base: str | None, allow_missing: bool, mode: str, once: bool, interval: float, save_every: int,
+    memory: int,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate into files or a lake's table, until
     Ctrl-C.
@@ -236,6 +241,7 @@ def stream(
     from walkeeper_cli.history.stream import Asked, open_sink
     from walkeeper_cli.history.stream import stream as run
     from walkeeper_replay.change_windows import Scope
+    from walkeeper_replay.redo.page import PAGE_BYTES
 
     start = 0 if source.start_lsn is None else int(source.start_lsn)
     if mode != "append" and start:
@@ -243,7 +249,10 @@ def stream(
             f"--mode {mode} begins with the WAL or --base: leave out --start-lsn"
         )
     scope = Scope(tables, database, base, start)
-    asked = Asked(scope, Path(state), save_every << 20, once, interval, allow_missing, mode)
+    asked = Asked(
+        scope, Path(state), save_every << 20, once, interval, allow_missing, mode,
+        pages_max=(memory << 20) // PAGE_BYTES,
+    )  # fmt: skip
     return run(source, asked, open_sink(to, mode))
 
 

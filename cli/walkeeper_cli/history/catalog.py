@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import psycopg
-from psycopg.conninfo import make_conninfo
+from typing import TYPE_CHECKING
 
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import NameSource
@@ -17,6 +15,9 @@ from walkeeper_common.hidden_secrets import without_secrets
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError
+
+if TYPE_CHECKING:
+    import psycopg
 
 _DATABASES = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname"
 _RELATIONS = """
@@ -70,6 +71,9 @@ def ask_server(dsn: str) -> RelationNames:
 
     Raise HistoryError if there is none, or if the server does not answer.
     """
+    import psycopg  # a fifth of a second, which most commands do not need
+    from psycopg.conninfo import make_conninfo
+
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             databases = [name for (name,) in connection.execute(_DATABASES)]
@@ -97,9 +101,11 @@ def system_id_of(connection: psycopg.Connection) -> int | None:
 
     With None, names of another cluster are not noticed.
     """
+    from psycopg.errors import InsufficientPrivilege
+
     try:
         row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
-    except psycopg.errors.InsufficientPrivilege:
+    except InsufficientPrivilege:
         return None
     return None if row is None else int(row[0])
 

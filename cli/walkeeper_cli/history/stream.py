@@ -6,7 +6,7 @@ import fcntl
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
 from walkeeper_replay.change_rows import SCHEMA
-from walkeeper_replay.change_windows import ChangeStream, Scope
+from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
@@ -60,6 +60,7 @@ class Asked:
     interval_s: float
     allows_missing: bool
     mode: str = APPEND
+    pages_max: int = PAGES_MAX
 
 
 class Streaming:
@@ -79,9 +80,8 @@ class Streaming:
         self.changes = 0
 
     def _opened(self) -> ChangeStream:
-        if not self._path.exists():
-            return ChangeStream(self._asked.scope)
-        stream = ChangeStream.load(self._path, self._asked.scope)
+        asked = self._asked
+        stream = ChangeStream.open(self._path, asked.scope, pages_max=asked.pages_max)
         if stream.position > self._written:
             raise HistoryError(
                 f"the sink ends at {Lsn(self._written)}, before {Lsn(stream.position)} in "
@@ -110,6 +110,7 @@ class Streaming:
         stream, before = self._stream, self._stream.position
         changes = stream.advance(self._files, self._plan())
         if stream.position <= before:
+            self._beat_when_due()  # The last windows may have had no change.
             return False
         self._tell_of_missing()
         if not before or not self._is_checked:
@@ -127,8 +128,9 @@ class Streaming:
             made = pa.Table.from_batches(new.batches(stream.database.name), SCHEMA)
             self._sink.write(made, begin, stream.position)
         self.changes += len(new)
-        if new or (stream.position > self._written and time.monotonic() > self._beat_at):
+        if new:
             self.beat()
+        self._beat_when_due()
         if stream.position - self._saved >= self._asked.save_bytes:
             self.save()
         return True
@@ -159,6 +161,10 @@ class Streaming:
         base = self._asked.scope.base
         return None if base is None else BaseDirectory(base)
 
+    def _beat_when_due(self) -> None:
+        if self._stream.position > self._written and time.monotonic() > self._beat_at:
+            self.beat()
+
     def beat(self) -> None:
         """Write the position, also of a log without changes of these tables."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -171,8 +177,12 @@ class Streaming:
         if self._stream.position > self._saved:
             if self._stream.position > self._written:
                 self.beat()
-            self._stream.save(self._path)
+            self._stream.save()
             self._saved = self._stream.position
+
+    def close(self) -> None:
+        """Let go of the state, which is as it was saved last."""
+        self._stream.close()
 
     def _facts(self) -> dict[str, Any]:
         stream, scope = self._stream, self._asked.scope
@@ -239,6 +249,7 @@ def stream(source: Source, asked: Asked, sink: Sink) -> int:
     """Run until Ctrl-C, or up to the end of the log."""
     with only_one(asked.state):
         run = Streaming(source, asked, sink)
-        run.run(lambda: time.sleep(asked.interval_s))
+        with closing(run):
+            run.run(lambda: time.sleep(asked.interval_s))
         tell(f"walkeeper: {run.changes} changes up to {Lsn(run._stream.position)}")
     return 0

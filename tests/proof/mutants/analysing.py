@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+ONCE = "tests/replay/test_read_once.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
 ANALYSING = (
@@ -68,15 +69,66 @@ ANALYSING = (
                 "self._waiting = self._still_open(store.events[0], reader.history.xids)",
             ),
         ),
-        turns_red=STREAM + "windows_give_what_all_wal_gives[tables1-False]",
+        turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables1-False]",
         why_named=NO_TABLES,
     ),
     Mutant(
         "state-of-another-scope",
         "change_stream",
         "a saved state is of one scope",
-        (Edit("ChangeStream.load", "stream.scope != scope", "False"),),
+        (Edit("ChangeStream.open", "stream.scope != scope", "False"),),
         turns_red=STATE + "a_state_of_another_scope_is_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "evicted-pages-are-lost",
+        "change_stream",
+        "a page that leaves memory is in the state's file, if it has changed",
+        (
+            Edit(
+                "BoundedPages._evict",
+                "self._write(np.flatnonzero(self.dirty[:used] & ~kept))",
+            ),
+        ),
+        turns_red=STREAM + "windows_give_what_all_wal_gives[64-tables0-True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "pages-are-saved-before-the-state",
+        "change_stream",
+        "pages and the rest of the state are of one place of the log",
+        (Edit("PageFile.mark_gone", "self._change()", "self._sql"),),
+        turns_red=STATE + "pages_are_those_of_the_last_save",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-page-is-believed",
+        "change_stream",
+        "a page of the state's file counts only with its checksum",
+        (Edit("PageFile._checked", "crc32(image) != checksum", "False"),),
+        turns_red=STATE + "a_damaged_page_is_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "catalogs-stay-though-one-changed",
+        "change_stream",
+        "catalogs of the window before serve as long as no catalog has changed",
+        (
+            Edit(
+                "GrowingCatalogs.advance",
+                "self.is_quiet = before is not None and history.is_like(before)",
+                "self.is_quiet = before is not None",
+            ),
+        ),
+        turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables0-True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "read-once-tells-of-nothing-missing",
+        "read_once",
+        "changes that the WAL does not describe are an error, also where others decode it",
+        (Edit("SharedChanges.undescribed", "reader.take_heaps(heaps)"),),
+        turns_red=ONCE + "changes_that_the_wal_does_not_describe_are_refused",
         why_named=NO_TABLES,
     ),
 )
