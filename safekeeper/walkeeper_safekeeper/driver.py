@@ -93,6 +93,7 @@ class Driver:
         self._is_writing = self._is_refusing = False
         self._groups_written = 0
         self.older: OlderWal | None = None
+        self.others: OlderWal | None = None  # WAL of other members, for PostgreSQL clients (M8)
         self.orphans: KeepsOrphans | None = None
         self.damaged: Range | None = None  # by a scrub; reads of it are refused
         self._followed = acceptor.durable.history  # by the names of the store's files
@@ -330,12 +331,19 @@ class Driver:
 
         self._read_wal(begin_lsn, read.end_lsn, done)
 
-    def _read_wal(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        """Read WAL from the disk, or removed WAL from the archive, on the archive's own thread."""
+    def _read_wal(
+        self,
+        begin_lsn: Lsn,
+        end_lsn: Lsn,
+        done: Callable[[object], None],
+        others: OlderWal | None = None,
+    ) -> None:
+        """Read WAL from the disk, or what is not there from the archive, or else from `others`."""
+        places = [place for place in (self.older, others) if place is not None]
 
         def finish(result: object) -> None:
-            if isinstance(result, WalRemoved) and self.older is not None:
-                self.older.read(begin_lsn, end_lsn, done)
+            if isinstance(result, WalRemoved) and places:
+                places.pop(0).read(begin_lsn, end_lsn, finish)
             else:
                 done(result)
 
@@ -363,7 +371,7 @@ class Driver:
                 done(result)
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
-        self._read_wal(begin_lsn, end_lsn, finish)
+        self._read_wal(begin_lsn, end_lsn, finish, self.others)
 
     @property
     def whole_lsn(self) -> Lsn:

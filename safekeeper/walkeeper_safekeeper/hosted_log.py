@@ -22,7 +22,8 @@ from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
 from walkeeper_fastpath.switch import append_path
-from walkeeper_safekeeper.archiving.member_copies import Wanted
+from walkeeper_safekeeper.archiving.member_copies import OwnLog, Wanted
+from walkeeper_safekeeper.archiving.member_wal import MemberWal, OtherMembers
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.archiving.segment_repair import SegmentRepair
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
@@ -71,6 +72,7 @@ class HostedLog:
         self.cluster = cluster
         self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
+        self.others: OtherMembers | None = None
         self.sessions = ProposerSessions()
         self._settings, self._loop_share = settings, share
         self._ticks = 0
@@ -103,6 +105,7 @@ class HostedLog:
         )
         driver.orphans = self.folder.orphans
         await self._open_readers(driver, reader)
+        self._open_others(on_defect)
         self.scrub = Scrub(self, self._settings.scrub_bytes_s, reader)
         if self._settings.archive is not None:
             archive = self._settings.archive
@@ -126,6 +129,20 @@ class HostedLog:
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
         reserved = await call(reader, folder.load_reserved)
         self.timelines = TimelineGrants(driver.acceptor, reserved, write_reserved)
+
+    def _open_others(self, on_defect: Callable[[BaseException], None]) -> None:
+        """Let readers have WAL of the members of --repair-from, which is not here (M8)."""
+        peers = self._settings.repair_from
+        if not peers or not self.driver.acceptor.durable.is_physical:
+            return
+        thread = WorkerThread(f"read other members {self.cluster}", on_defect)
+        self.others = OtherMembers(MemberWal(self._own, peers), thread)
+        self.readable.others = self.driver.others = self.others
+
+    @property
+    def _own(self) -> OwnLog:
+        uuid = self.driver.acceptor.durable.log_uuid
+        return OwnLog(self.cluster, uuid, self._settings.acceptor_id)
 
     def _archived_lsn(self) -> Lsn | None:
         return None if self.offload is None else self.offload.archived_lsn
@@ -194,6 +211,8 @@ class HostedLog:
             logger.warning("cluster %s: the disk did not finish in time", self.cluster)
         for thread in self._threads:
             thread.stop()
+        if self.others is not None:
+            self.others.stop()
 
     def _closed(self, closed: asyncio.Event, result: object) -> None:
         closed.set()
@@ -238,8 +257,7 @@ class HostedLog:
         writer, reader, _ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         source = SegmentRepair(store, self.offload, peers, writer, reader)
-        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
-        wanted = Wanted(*own, flaw.begin_lsn, flaw.end_lsn)
+        wanted = Wanted(*self._own, flaw.begin_lsn, flaw.end_lsn)
         return await source.repair(wanted, flaw.at_lsn, await self.whole_end())
 
     # The driver's Surroundings

@@ -13,15 +13,25 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.wire.messages import AcceptorGreeting
 
 logger = logging.getLogger("walkeeper.scrub")
 
 TIMEOUT_S = 10.0
+
+
+class OwnLog(NamedTuple):
+    """The log that a peer must serve as well, and the member that asks."""
+
+    cluster: str
+    log_uuid: bytes
+    acceptor_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +65,12 @@ def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
 
 def _copy(wanted: Wanted, address: Address) -> bytes | None:
     """Return a peer's copy, or None if this is not another member of the log."""
-    source = Safekeeper(address, TIMEOUT_S)
+    own = OwnLog(wanted.cluster, wanted.log_uuid, wanted.acceptor_id)
+    found = another_member(own, address, "scrub")
+    if found is None:
+        return None
+    source, _ = found
     try:
-        greeting = source.greet(wanted.cluster, "scrub")
-        if greeting.acceptor_id == wanted.acceptor_id:
-            return None
-        if greeting.log_uuid != wanted.log_uuid:
-            text = "cluster %s: %s serves another log of this name: mend --repair-from"
-            logger.warning(text, wanted.cluster, shown_address(address))
-            return None
         copy = bytearray(wanted.end_lsn - wanted.begin_lsn)
         for lsn, wal in source.read(wanted.begin_lsn, wanted.end_lsn):
             at = lsn - wanted.begin_lsn
@@ -71,3 +78,24 @@ def _copy(wanted: Wanted, address: Address) -> bytes | None:
         return bytes(copy)
     finally:
         source.close()
+
+
+def another_member(
+    own: OwnLog, address: Address, name: str
+) -> tuple[Safekeeper, AcceptorGreeting] | None:
+    """Return a connection to another member of the log, or None if the address is none.
+
+    Raise Unreachable or Rejected."""
+    source = Safekeeper(address, TIMEOUT_S)
+    try:
+        greeting = source.greet(own.cluster, name)
+    except WalkeeperError:
+        source.close()
+        raise
+    if greeting.acceptor_id != own.acceptor_id and greeting.log_uuid == own.log_uuid:
+        return source, greeting
+    source.close()
+    if greeting.acceptor_id != own.acceptor_id:
+        text = "cluster %s: %s serves another log of this name: mend --repair-from"
+        logger.warning(text, own.cluster, shown_address(address))
+    return None
