@@ -51,6 +51,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import final_marks
 from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
 from walkeeper_safekeeper.fast_appends import FastPath, MakeFastAppends
+from walkeeper_safekeeper.storage.segment_filling import fill_segment
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 
@@ -411,6 +412,20 @@ class Driver:
                 self.post(StorageFailed(str(result)))
 
         self._writer.submit(remove, removed)
+
+    def fill(self, begin_lsn: Lsn, wal: bytes, done: Callable[[object], None]) -> None:
+        """Put a segment in front of the log (M5); the core learns how far back it goes.
+
+        The allocator does it, beside appends: the writer waits for nothing."""
+
+        def filled(result: object) -> None:
+            if isinstance(result, Lsn):
+                self.post(SegmentsRemoved(min(result, self.acceptor.oldest_lsn)))
+            elif isinstance(result, StorageError) and not isinstance(result, NoSpace):
+                self.post(StorageFailed(str(result)))
+            done(result)
+
+        self._allocator.submit(lambda: fill_segment(self.store, begin_lsn, wal), filled)
 
     def close(self, done: Callable[[object], None]) -> None:
         """Take no more events; when what is under way is finished, make the lazily written facts

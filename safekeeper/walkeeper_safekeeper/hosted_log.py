@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
@@ -22,6 +23,7 @@ from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
 from walkeeper_fastpath.switch import append_path
+from walkeeper_safekeeper.archiving.back_fill import BackFill
 from walkeeper_safekeeper.archiving.member_copies import OwnLog, Wanted
 from walkeeper_safekeeper.archiving.member_wal import MemberWal, OtherMembers
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
@@ -73,6 +75,7 @@ class HostedLog:
         self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
         self.others: OtherMembers | None = None
+        self.back_fill: BackFill | None = None
         self.sessions = ProposerSessions()
         self._settings, self._loop_share = settings, share
         self._ticks = 0
@@ -115,7 +118,7 @@ class HostedLog:
 
     async def _open_readers(self, driver: Driver, reader: WorkerThread) -> None:
         """Load what readers and promotions have left on the disk."""
-        folder, (_, _, allocator) = self.folder, self._threads
+        folder, (_, _, allocator, *_) = self.folder, self._threads
 
         async def write_slots(data: bytes) -> None:
             await call(allocator, lambda: folder.save_slots(data))
@@ -132,12 +135,18 @@ class HostedLog:
 
     def _open_others(self, on_defect: Callable[[BaseException], None]) -> None:
         """Let readers have WAL of the members of --repair-from, which is not here (M8)."""
-        peers = self._settings.repair_from
-        if not peers or not self.driver.acceptor.durable.is_physical:
+        durable = self.driver.acceptor.durable
+        donors = tuple(map(parse_address, durable.donors))
+        peers = tuple(dict.fromkeys((*self._settings.repair_from, *donors)))
+        if not peers or not durable.is_physical:
             return
         thread = WorkerThread(f"read other members {self.cluster}", on_defect)
         self.others = OtherMembers(MemberWal(self._own, peers), thread)
         self.readable.others = self.driver.others = self.others
+        filler = WorkerThread(f"copy older WAL {self.cluster}", on_defect)
+        self._threads.append(filler)
+        source = MemberWal(self._own, peers)
+        self.back_fill = BackFill(self.cluster, self.driver, source, filler)
 
     @property
     def _own(self) -> OwnLog:
@@ -165,6 +174,8 @@ class HostedLog:
             work["scrub"] = self.scrub.run()
         if self.offload is not None:
             work["offload"] = self.offload.run()
+        if self.back_fill is not None:
+            work["back-fill"] = self.back_fill.run()
         if readable.logical is not None:
             work["entries"] = readable.logical.follow()
             work["slots"] = report_slots(readable.logical, driver, self.sessions)
@@ -246,7 +257,7 @@ class HostedLog:
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
         """Save archived_lsn for the next start."""
-        _, _, allocator = self._threads
+        _, _, allocator, *_ = self._threads
         try:
             await call(allocator, lambda: self.folder.save_archived(url, archived_lsn))
         except StorageError as error:
@@ -254,7 +265,7 @@ class HostedLog:
 
     async def repair_segment(self, flaw: Flaw) -> str | None:
         """Rewrite the segment from the archive or another member; return the place, or None."""
-        writer, reader, _ = self._threads
+        writer, reader, *_ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         source = SegmentRepair(store, self.offload, peers, writer, reader)
         wanted = Wanted(*self._own, flaw.begin_lsn, flaw.end_lsn)

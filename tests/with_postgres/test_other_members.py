@@ -33,7 +33,7 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
     member.start("--repair-from", cluster.addresses)
     wal = asyncio.run(_streamed(port, first_lsn, end_lsn - first_lsn))
     assert wal == held[: len(wal)]
-    assert f"readers get WAL from {first_lsn} on of safekeeper at" in member.output()
+    assert f"reading WAL from {first_lsn} on at safekeeper at" in member.output()
 
 
 async def _streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:

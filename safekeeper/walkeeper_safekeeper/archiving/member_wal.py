@@ -70,7 +70,7 @@ class MemberWal:
                 continue
             source, greeting = found
             if greeting.first_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:
-                text = "cluster %s: readers get WAL from %s on of %s"
+                text = "cluster %s: reading WAL from %s on at %s"
                 logger.info(text, self._own.cluster, begin_lsn, source.shown)
                 self._source = source
                 return source
