@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_id, spare_address, spare_id
 from walkeeper_proposer.consensus import sparing
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
@@ -47,6 +49,7 @@ async def change(
         _newcomers(wanted.joining, addresses),
         wanted.ack_quorum,
         allow_single_ack=wanted.allow_single_ack,
+        addresses=tuple(map(shown_address, addresses)),
     )
     steps = change_members(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)
@@ -126,6 +129,7 @@ def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
         "sets": sets,
         "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
         "members": [_line(number, sets, by_id.get(number), newcomer) for number in everyone],
+        "ranges": ranges([by_id[number] for number in everyone if number in by_id]),
         "spares": [_spare(spare, by_id.get(spare_id(spare))) for spare in spares],
         "others": sorted(number for number in by_id if number not in listed),
     }
@@ -141,7 +145,8 @@ def _line(
 ) -> dict[str, Any]:
     is_old, is_new = number in sets[0]["members"], number in sets[-1]["members"]
     role = "member" if is_old and is_new else "leaving" if is_old else newcomer
-    columns = ("address", "reachable", "flush_lsn", "commit_lsn", "kept_bytes", "error")
+    places = ("address", "reachable", "first_lsn", "flush_lsn", "commit_lsn")
+    columns = (*places, "kept_bytes", "lacks_bytes", "error")
     known = {name: (line or {}).get(name) for name in columns}
     if line is None:
         known["reachable"] = False
@@ -149,9 +154,56 @@ def _line(
     return {"id": number, "role": role, **known}
 
 
+def ranges(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return which members hold which committed WAL: ranges without a gap, the oldest first."""
+    held = {
+        line["id"]: (Lsn.parse(line["first_lsn"]), Lsn.parse(line["flush_lsn"]))
+        for line in lines
+        if line.get("first_lsn") and line.get("flush_lsn")
+    }
+    committed = [Lsn.parse(line["commit_lsn"]) for line in lines if line.get("commit_lsn")]
+    end_lsn = max(committed, default=ZERO_LSN)
+    ends = sorted({lsn for both in held.values() for lsn in both if lsn < end_lsn} | {end_lsn})
+    found: list[dict[str, Any]] = []
+    for begin, end in pairwise(ends):
+        holders = sorted(i for i, (first, flush) in held.items() if first <= begin and end <= flush)
+        if found and found[-1]["holders"] == holders:
+            found[-1]["end_lsn"] = str(end)
+        else:
+            found.append({"begin_lsn": str(begin), "end_lsn": str(end), "holders": holders})
+    return found
+
+
+def locate(document: dict[str, Any], lsn: Lsn) -> list[int]:
+    """Return the ids of the members that hold the committed WAL at `lsn`; none may be left."""
+    for each in document["ranges"]:
+        if Lsn.parse(each["begin_lsn"]) <= lsn < Lsn.parse(each["end_lsn"]):
+            holders: list[int] = each["holders"]
+            return holders
+    return []
+
+
+def located(document: dict[str, Any], lsn: Lsn) -> str:
+    """Return the answer of `members --locate` for people."""
+    holders = locate(document, lsn)
+    if not holders:
+        return f"{lsn}: no member that answers holds it"
+    listed = ", ".join(map(str, holders))
+    lacking = [each["id"] for each in document["members"] if each["id"] not in holders]
+    others = f"; not on {', '.join(map(str, lacking))}" if lacking else ""
+    return f"{lsn}: on {listed}{others}"
+
+
 def _spare(spare: str, line: dict[str, Any] | None) -> dict[str, Any]:
     reachable = None if line is None else line["reachable"]
     return {"id": spare_id(spare), "address": spare_address(spare), "reachable": reachable}
+
+
+def _well(line: dict[str, Any]) -> str:
+    lacks = line["lacks_bytes"]
+    if not lacks:
+        return "ok"
+    return f"begins at {line['first_lsn']}: {lacks:,} bytes of older WAL to copy"
 
 
 def table(document: dict[str, Any]) -> str:
@@ -159,7 +211,7 @@ def table(document: dict[str, Any]) -> str:
     names = ("id", "role", "address", "flush_lsn", "commit_lsn", "state")
     rows: list[tuple[str, ...]] = [names]
     for line in document["members"]:
-        state = line["error"] or ("ok" if line["reachable"] else "DOWN")
+        state = line["error"] or (_well(line) if line["reachable"] else "DOWN")
         cells = (line["id"], line["role"], line["address"], line["flush_lsn"], line["commit_lsn"])
         rows.append((*("-" if cell is None else str(cell) for cell in cells), state))
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]

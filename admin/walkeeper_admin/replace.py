@@ -39,6 +39,7 @@ async def replace(
         address=shown_address(newcomer.address),
         at=addresses.index(newcomer.address),
         instead=newcomer.instead,
+        addresses=tuple(map(shown_address, addresses)),
     )
     steps = replace_member(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)

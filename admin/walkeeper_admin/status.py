@@ -38,6 +38,8 @@ COLUMNS = (
     "needed_lsn",
     "timeline",
     "standbys",
+    "first_lsn",
+    "lacks_bytes",
     "kept_bytes",
     "kept_for",
     "free_bytes",

@@ -62,7 +62,8 @@ class Configuration:
     newcomers of the target get WAL, and the present set decides alone (M2). `address` is where
     members that joined since the creation listen, for proposers that were started without them: see
     `joined_addresses`. `spares` are ID@HOST:PORT of safekeepers that may take the place of a silent
-    member (M6), the first one first.
+    member (M6), the first one first. With `begins_late` a member's log may begin behind WAL that
+    others hold (M5). It stays set, so that no earlier version decides on such members.
     """
 
     generation: int
@@ -79,6 +80,7 @@ class Configuration:
     address: str = ""
     is_learning: bool = False
     spares: tuple[str, ...] = ()
+    begins_late: bool = False
 
     @property
     def present(self) -> MemberSet:

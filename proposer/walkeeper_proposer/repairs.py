@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from walkeeper_common.addresses import Address, parse_address
+from walkeeper_common.addresses import Address, parse_address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import spare_address
 from walkeeper_common.severity import Severity
@@ -74,7 +74,8 @@ class Repairs:
     async def _perform(self, repair: Repair) -> None:
         address = parse_address(spare_address(repair.spare))
         addresses = tuple(dict.fromkeys((*self._addresses(), address)))
-        goal = repair.goal(self._cluster, addresses.index(address))
+        known = tuple(map(shown_address, addresses))
+        goal = repair.goal(self._cluster, addresses.index(address), known)
         log_note(logger, f"replacing {repair.shown}: it has been silent", (), Severity.WARNING)
         steps = change_members(goal, range(len(addresses)), draw)
         try:

@@ -51,6 +51,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import final_marks
 from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
 from walkeeper_safekeeper.fast_appends import FastPath, MakeFastAppends
+from walkeeper_safekeeper.storage.segment_filling import fill_segment
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 
@@ -93,6 +94,7 @@ class Driver:
         self._is_writing = self._is_refusing = False
         self._groups_written = 0
         self.older: OlderWal | None = None
+        self.others: OlderWal | None = None  # WAL of other members, for PostgreSQL clients (M8)
         self.orphans: KeepsOrphans | None = None
         self.damaged: Range | None = None  # by a scrub; reads of it are refused
         self._followed = acceptor.durable.history  # by the names of the store's files
@@ -330,12 +332,19 @@ class Driver:
 
         self._read_wal(begin_lsn, read.end_lsn, done)
 
-    def _read_wal(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        """Read WAL from the disk, or removed WAL from the archive, on the archive's own thread."""
+    def _read_wal(
+        self,
+        begin_lsn: Lsn,
+        end_lsn: Lsn,
+        done: Callable[[object], None],
+        others: OlderWal | None = None,
+    ) -> None:
+        """Read WAL from the disk, or what is not there from the archive, or else from `others`."""
+        places = [place for place in (self.older, others) if place is not None]
 
         def finish(result: object) -> None:
-            if isinstance(result, WalRemoved) and self.older is not None:
-                self.older.read(begin_lsn, end_lsn, done)
+            if isinstance(result, WalRemoved) and places:
+                places.pop(0).read(begin_lsn, end_lsn, finish)
             else:
                 done(result)
 
@@ -368,7 +377,7 @@ class Driver:
                 done(result)
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
-        self._read_wal(begin_lsn, end_lsn, finish)
+        self._read_wal(begin_lsn, end_lsn, finish, self.others)
 
     @property
     def whole_lsn(self) -> Lsn:
@@ -408,6 +417,20 @@ class Driver:
                 self.post(StorageFailed(str(result)))
 
         self._writer.submit(remove, removed)
+
+    def fill(self, begin_lsn: Lsn, wal: bytes, done: Callable[[object], None]) -> None:
+        """Put a segment in front of the log (M5); the core learns how far back it goes.
+
+        The allocator does it, beside appends: the writer waits for nothing."""
+
+        def filled(result: object) -> None:
+            if isinstance(result, Lsn):
+                self.post(SegmentsRemoved(min(result, self.acceptor.oldest_lsn)))
+            elif isinstance(result, StorageError) and not isinstance(result, NoSpace):
+                self.post(StorageFailed(str(result)))
+            done(result)
+
+        self._allocator.submit(lambda: fill_segment(self.store, begin_lsn, wal), filled)
 
     def close(self, done: Callable[[object], None]) -> None:
         """Take no more events; when what is under way is finished, make the lazily written facts

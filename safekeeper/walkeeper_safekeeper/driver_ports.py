@@ -47,7 +47,7 @@ class Surroundings(Protocol):
 
 
 class OlderWal(Protocol):
-    """WAL that is no longer in the store: an archive."""
+    """WAL that is not in the store: an archive, or other members."""
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
         """Read [begin_lsn, end_lsn); call `done` with the bytes or a WalkeeperError."""

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
@@ -24,7 +25,9 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_fastpath.switch import append_path
-from walkeeper_safekeeper.archiving.member_copies import Wanted
+from walkeeper_safekeeper.archiving.back_fill import BackFill
+from walkeeper_safekeeper.archiving.member_copies import OwnLog, Wanted
+from walkeeper_safekeeper.archiving.member_wal import MemberWal, OtherMembers
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.archiving.range_digests import Comparison, CopyDigests, digest_of
 from walkeeper_safekeeper.archiving.segment_repair import SegmentRepair
@@ -75,6 +78,8 @@ class HostedLog:
         self.cluster = cluster
         self.folder, self.times = folder, times or DiskTimes()
         self.offload: Offload | None = None
+        self.others: OtherMembers | None = None
+        self.back_fill: BackFill | None = None
         self.sessions = ProposerSessions()
         self._settings, self._loop_share = settings, share
         self._new_slot_id = new_slot_id
@@ -108,6 +113,7 @@ class HostedLog:
         )
         driver.orphans = self.folder.orphans
         await self._open_readers(driver, reader)
+        self._open_others(on_defect)
         self.scrub = Scrub(self, self._settings.scrub_bytes_s, reader)
         if self._settings.archive is not None:
             archive = self._settings.archive
@@ -117,7 +123,7 @@ class HostedLog:
 
     async def _open_readers(self, driver: Driver, reader: WorkerThread) -> None:
         """Load what readers and promotions have left on the disk."""
-        folder, (_, _, allocator) = self.folder, self._threads
+        folder, (_, _, allocator, *_) = self.folder, self._threads
 
         async def write_slots(data: bytes) -> None:
             await call(allocator, lambda: folder.save_slots(data))
@@ -132,6 +138,26 @@ class HostedLog:
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
         reserved = await call(reader, folder.load_reserved)
         self.timelines = TimelineGrants(driver.acceptor, reserved, write_reserved)
+
+    def _open_others(self, on_defect: Callable[[BaseException], None]) -> None:
+        """Let readers have WAL of the members of --repair-from, which is not here (M8)."""
+        durable = self.driver.acceptor.durable
+        donors = tuple(map(parse_address, durable.donors))
+        peers = tuple(dict.fromkeys((*self._settings.repair_from, *donors)))
+        if not peers or not durable.is_physical:
+            return
+        thread = WorkerThread(f"read other members {self.cluster}", on_defect)
+        self.others = OtherMembers(MemberWal(self._own, peers), thread)
+        self.readable.others = self.driver.others = self.others
+        filler = WorkerThread(f"copy older WAL {self.cluster}", on_defect)
+        self._threads.append(filler)
+        source = MemberWal(self._own, peers)
+        self.back_fill = BackFill(self.cluster, self.driver, source, filler)
+
+    @property
+    def _own(self) -> OwnLog:
+        uuid = self.driver.acceptor.durable.log_uuid
+        return OwnLog(self.cluster, uuid, self._settings.acceptor_id)
 
     def _archived_lsn(self) -> Lsn | None:
         return None if self.offload is None else self.offload.archived_lsn
@@ -154,6 +180,8 @@ class HostedLog:
             work["scrub"] = self.scrub.run()
         if self.offload is not None:
             work["offload"] = self.offload.run()
+        if self.back_fill is not None:
+            work["back-fill"] = self.back_fill.run()
         if readable.logical is not None:
             work["entries"] = readable.logical.follow()
             work["slots"] = report_slots(readable.logical, driver, self.sessions)
@@ -208,6 +236,8 @@ class HostedLog:
             logger.warning("cluster %s: the disk did not finish in time", self.cluster)
         for thread in self._threads:
             thread.stop()
+        if self.others is not None:
+            self.others.stop()
 
     def _closed(self, closed: asyncio.Event, result: object) -> None:
         closed.set()
@@ -241,19 +271,18 @@ class HostedLog:
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
         """Save archived_lsn for the next start."""
-        _, _, allocator = self._threads
+        _, _, allocator, *_ = self._threads
         try:
             await call(allocator, lambda: self.folder.save_archived(url, archived_lsn))
         except StorageError as error:
             logger.error("cluster %s: archived_lsn was not saved: %s", self.cluster, error)
 
     def _wanted(self, begin_lsn: Lsn, end_lsn: Lsn, sha256: str | None = None) -> Wanted:
-        own = (self.cluster, self.configuration.log_uuid, self._settings.acceptor_id)
-        return Wanted(*own, begin_lsn, end_lsn, sha256)
+        return Wanted(*self._own, begin_lsn, end_lsn, sha256)
 
     async def compare_segment(self, begin_lsn: Lsn, end_lsn: Lsn) -> Comparison:
         """Compare a whole segment with the other copies by digest."""
-        _, reader, _ = self._threads
+        _, reader, *_ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         copies = CopyDigests(store, self.offload, peers, reader)
         return await copies.compare(self._wanted(begin_lsn, end_lsn))
@@ -262,7 +291,7 @@ class HostedLog:
         """Return the digest of committed WAL on this disk.
 
         Raise Refused if this disk does not have it all, or has damage there."""
-        _, reader, _ = self._threads
+        _, reader, *_ = self._threads
         begin_lsn, end_lsn, store = ask.begin_lsn, ask.end_lsn, self.driver.store
         is_here = store.first_lsn <= begin_lsn and end_lsn <= self.readable_lsn
         is_sound = not self.driver.is_damaged(begin_lsn, end_lsn)
@@ -273,7 +302,7 @@ class HostedLog:
 
     async def repair_segment(self, flaw: Flaw) -> str | None:
         """Rewrite the segment from the archive or another member; return the place, or None."""
-        writer, reader, _ = self._threads
+        writer, reader, *_ = self._threads
         peers, store = self._settings.repair_from, self.driver.store
         source = SegmentRepair(store, self.offload, peers, writer, reader)
         wanted = self._wanted(flaw.begin_lsn, flaw.end_lsn, flaw.right)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.metrics import Figure, counter, gauge, histogram
+from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -178,6 +179,15 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
             LABELS,
         ),
         lambda log: log.scrub.flaw is not None,
+    ),
+    Figure(
+        gauge(
+            "walkeeper_safekeeper_lacks_bytes",
+            "Older WAL that is still to be copied to this disk from other members.",
+            LABELS,
+            unit="bytes",
+        ),
+        lambda log: lacks_bytes(log.driver),
     ),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Protocol
 
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
@@ -21,6 +22,12 @@ from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.storage.log_folder import LogFolder
+
+
+class Others(Protocol):
+    """Other members, which may hold WAL that is not here (M8)."""
+
+    async def reach(self, lsn: Lsn) -> bool: ...
 
 
 class ReadableLog:
@@ -37,6 +44,7 @@ class ReadableLog:
         self.cluster, self.slots = cluster, slots
         self._driver, self._folder = driver, folder
         self.readers = Readers()
+        self.others: Others | None = None
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         is_logical = self.configuration.kind is LogKind.LOGICAL
         self.logical = LogicalLog(self, copies) if is_logical else None
@@ -68,6 +76,14 @@ class ReadableLog:
     def oldest_lsn(self) -> Lsn:
         return self._driver.acceptor.oldest_lsn
 
+    async def is_elsewhere(self, lsn: Lsn) -> bool:
+        """Return True if `lsn` is below oldest_lsn, and another member holds WAL there (M8).
+
+        It does not wait if the WAL is here."""
+        if lsn >= self.oldest_lsn or self.others is None:
+            return False
+        return await self.others.reach(lsn)
+
     @property
     def readable_lsn(self) -> Lsn:
         """The end of committed WAL, but not past a fork before its history file is stored here."""
@@ -94,7 +110,7 @@ class ReadableLog:
 
         Raise WalRemoved, Refused if the end was cut, or StorageError.
         """
-        if begin < self.oldest_lsn:
+        if begin < self.oldest_lsn and self.others is None:
             raise WalRemoved(begin, self.oldest_lsn)
         if end > self.readable_lsn:
             raise Refused(f"WAL up to {end} is not committed here, only up to {self.readable_lsn}")

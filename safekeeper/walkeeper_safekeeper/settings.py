@@ -36,4 +36,4 @@ class SafekeeperSettings:
     log_json: bool = False
     scrub_bytes_s: int = 1 << 20  # 0: no scrub
     copy_dsns: tuple[str, ...] = ()  # servers that copy tables for subscriptions
-    repair_from: tuple[Address, ...] = ()  # other members, for a segment that the scrub condemns
+    repair_from: tuple[Address, ...] = ()  # other members, for WAL that is damaged or not here

@@ -13,11 +13,21 @@ from tests.cli.test_status import DOWN, document, line
 from tests.consensus.test_pure_resizing import Any as Few
 from tests.consensus.test_pure_resizing import set_of
 from walkeeper_admin.log_verdict import judge
-from walkeeper_admin.members import Wanted, cancel, change, members_document, show, table
+from walkeeper_admin.members import (
+    Wanted,
+    cancel,
+    change,
+    locate,
+    located,
+    members_document,
+    show,
+    table,
+)
 from walkeeper_admin.status import _have_quorum
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
 from walkeeper_proposer.member_changes import Limits
@@ -44,6 +54,28 @@ def test_the_document_has_each_set_with_its_quorums() -> None:
     said = table(found)
     assert "generation 2, final: 1, 2, 3: 2 acknowledge a commit, 2 elect" in said
     assert said.endswith("no members: 9")
+
+
+def held(number: int, first: str, flush: str, lacks: int = 0) -> dict[str, Any]:
+    known = {"first_lsn": first, "flush_lsn": flush, "commit_lsn": "0/500", "lacks_bytes": lacks}
+    return line(number) | known
+
+
+def test_which_members_hold_a_range_is_shown() -> None:
+    lines = [held(1, "0/100", "0/500"), held(2, "0/100", "0/480"), held(4, "0/300", "0/500", 512)]
+    found = members_document(facts(members=["1#a", "2#a", "4#a"]), lines)
+    assert found["ranges"] == [
+        {"begin_lsn": "0/100", "end_lsn": "0/300", "holders": [1, 2]},
+        {"begin_lsn": "0/300", "end_lsn": "0/480", "holders": [1, 2, 4]},
+        {"begin_lsn": "0/480", "end_lsn": "0/500", "holders": [1, 4]},
+    ]
+    for lsn, holders in ((0xFF, []), (0x100, [1, 2]), (0x2FF, [1, 2]), (0x300, [1, 2, 4]),
+                         (0x480, [1, 4]), (0x4FF, [1, 4]), (0x500, [])):  # fmt: skip
+        assert locate(found, Lsn(lsn)) == holders, f"{lsn:x}"
+    assert located(found, Lsn(0x200)) == "0/200: on 1, 2; not on 4"
+    assert located(found, Lsn(0x300)) == "0/300: on 1, 2, 4"
+    assert located(found, Lsn(0x500)) == "0/500: no member that answers holds it"
+    assert "begins at 0/300: 512 bytes of older WAL to copy" in table(found)
 
 
 def test_while_members_change_both_sets_are_shown() -> None:

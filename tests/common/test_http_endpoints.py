@@ -298,7 +298,7 @@ def test_a_log_that_cannot_be_opened_has_a_figure() -> None:
 def test_metrics_show_a_commit_that_has_returned() -> None:
     """The core learns of the fast path's appends some milliseconds later, or at a settle."""
     acceptor = SimpleNamespace(
-        durable=SimpleNamespace(ballot=SimpleNamespace(term=3)),
+        durable=SimpleNamespace(ballot=SimpleNamespace(term=3), configuration=None),
         **dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn"), Lsn(100)),
         **{"truncations": 0, "failure": None, "refusal": None, "appender": None},
     )
@@ -308,7 +308,7 @@ def test_metrics_show_a_commit_that_has_returned() -> None:
 
     driver = SimpleNamespace(
         acceptor=acceptor, queued_bytes=0, groups_written=0, settle=settle,
-        store=SimpleNamespace(first_lsn=Lsn(100)),
+        store=SimpleNamespace(first_lsn=Lsn(100)), older=None,
     )  # fmt: skip
     log = SimpleNamespace(
         cluster="main", driver=driver, offload=None, times=DiskTimes(),

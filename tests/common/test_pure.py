@@ -238,6 +238,7 @@ SAMPLES: list[Message] = [
     AcceptMembers("main", BALLOT, CHANGED),
     InstallMembers("main", final(CHANGED)),
     JoinLog("main", CHANGED, Lsn(8), HISTORY),
+    JoinLog("main", CHANGED, Lsn(8), HISTORY, Lsn(4), ("h:1", "[::1]:2")),
     MembersState("1#00", True, CHANGED, BALLOT, BALLOT, CHANGED, True, Lsn(3), Lsn(2), Lsn(1),
                  HISTORY),
     MembersState("1#00", False, configuration(), NO_BALLOT, NO_BALLOT, None, False, Lsn(3), Lsn(2),

@@ -46,8 +46,10 @@ FULL = replace(
     clean_stop=True,
 )
 
+LATE = replace(FULL, base_lsn=Lsn(5 << 30), donors=("h1:5454", "[::1]:5454"))
 
-@pytest.mark.parametrize("durable", [PREPARED, FULL])
+
+@pytest.mark.parametrize("durable", [PREPARED, FULL, LATE, replace(LATE, donors=())])
 def test_a_durable_promise_comes_back(durable: Durable) -> None:
     assert decode(encode(durable), "control") == durable
 
@@ -77,8 +79,8 @@ def test_the_error_says_what_to_do() -> None:
 
 def test_an_unknown_version_is_refused() -> None:
     _, body = unseal(control_file.MAGIC, {1}, encode(FULL), "control")
-    with pytest.raises(CorruptWal, match="format version 3; this program knows 1, 2"):
-        decode(seal(control_file.MAGIC, 3, body), "control")
+    with pytest.raises(CorruptWal, match="format version 4; this program knows 1, 2, 3"):
+        decode(seal(control_file.MAGIC, 4, body), "control")
 
 
 def test_another_kind_of_file_is_refused() -> None:

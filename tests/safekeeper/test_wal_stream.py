@@ -155,6 +155,19 @@ def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, t
     run_with_server(catalog_of, scenario)
 
 
+def test_wal_that_another_member_holds_is_streamed() -> None:
+    """M8: it goes on with this member's own WAL, in the same stream."""
+    older = wal_bytes(MIB, seed=2)
+
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log, start = only(catalog), FIRST_LSN - MIB + 700
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {start}")
+        assert await client.wal(log.readable_lsn - start) == older[700:] + log.wal
+
+    run_with_server(lambda: catalog_of(3 * MIB, elsewhere=older), scenario)
+
+
 def test_a_start_in_the_next_segment_waits_with_keepalives() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)

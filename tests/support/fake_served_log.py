@@ -64,11 +64,15 @@ class FakeLog:
     histories: dict[int, bytes] = field(default_factory=dict)
     slots_file: SlotsFile = field(default_factory=SlotsFile)
     reads: list[tuple[Lsn, Lsn]] = field(default_factory=list)
+    elsewhere: bytes = b""  # another member holds this, up to oldest_lsn
     half_record_bytes: int = 0  # committed, of a record that goes on
 
     def __post_init__(self) -> None:
         self.slots = DurableSlots(self.slots_file.data, self.slots_file.write)
         self._committed = asyncio.Event()
+
+    async def is_elsewhere(self, lsn: Lsn) -> bool:
+        return self.oldest_lsn - len(self.elsewhere) <= lsn < self.oldest_lsn
 
     def append(self, wal: bytes) -> Lsn:
         """Append WAL that is received and not committed."""
@@ -88,7 +92,10 @@ class FakeLog:
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         self.reads.append((begin, end))
         if begin < self.oldest_lsn:
-            raise WalRemoved(begin, self.oldest_lsn)
+            if not await self.is_elsewhere(begin):
+                raise WalRemoved(begin, self.oldest_lsn)
+            first_lsn = self.oldest_lsn - len(self.elsewhere)
+            return self.elsewhere[begin - first_lsn : end - first_lsn]
         if end > self.readable_lsn:
             raise Refused(f"{end} is not committed any more")
         return bytes(self.wal[begin - self.oldest_lsn : end - self.oldest_lsn])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from walkeeper_cli.commands.replace import Newcomer
+from walkeeper_cli.history.wal_options import LsnText
 from walkeeper_cli.options import (
     config_option,
     json_option,
@@ -19,6 +20,7 @@ from walkeeper_cli.options import (
     together,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.command_output import Audience
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
@@ -72,14 +74,23 @@ def command() -> None:
 
 @command.command("show")
 @log_options
+@option(
+    "--locate",
+    type=LsnText(),
+    metavar="LSN",
+    help="Show only which members hold the WAL at this LSN.",
+)
 @json_option
 @config_option
-def show(safekeepers: tuple[Address, ...], cluster: str, as_json: bool) -> None:
+def show(safekeepers: tuple[Address, ...], cluster: str, locate: Lsn | None, as_json: bool) -> None:
     """Show the sets of members, their quorums, and what each member has."""
+    from walkeeper_admin.members import located, table
     from walkeeper_admin.members import show as gathered
-    from walkeeper_admin.members import table
 
     document = asyncio.run(gathered(safekeepers, cluster, ANSWER_S))
+    if locate is not None and not as_json:
+        click.echo(located(document, locate))
+        return
     click.echo(json.dumps(document, indent=2) if as_json else table(document))
 
 

@@ -74,7 +74,7 @@ from walkeeper_common.addresses import Address
     default=(),
     metavar="H:P,H:P",
     help="Other members. A segment that the scrub finds damaged is rewritten from their copy if "
-    "the archive lacks it.",
+    "the archive lacks it. Clients also get WAL from them that this safekeeper does not hold.",
 )
 @option(
     "--allow-unauthenticated",

@@ -47,7 +47,12 @@ _HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier v
 _LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
 _SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
 _JOINT = 4  # beside _SPARES: a target follows, which decides as well
-_FEATURES = (_LEARNING, _SPARES, _SPARES | _LEARNING, _SPARES | _JOINT)
+_LATE = 16  # beside the others, or alone: a log may begin late, and a target or the address follows
+_FEATURES = (
+    *(_LEARNING, _SPARES, _SPARES | _LEARNING, _SPARES | _JOINT),
+    *(_LATE, _LATE | _LEARNING, _LATE | _JOINT),
+    *(_LATE | _SPARES, _LATE | _SPARES | _LEARNING, _LATE | _SPARES | _JOINT),
+)
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -163,9 +168,9 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
-        if value.spares:
+        if value.spares or value.begins_late:
             self.u8(value.ack_quorum | _HAS_FEATURES)
-            self._with_spares(value)
+            self._with_features(value)
             return
         if value.is_learning:
             self.u8(value.ack_quorum | _HAS_FEATURES)
@@ -182,14 +187,16 @@ class Writer:
             for text in change:
                 self.text(text)
 
-    def _with_spares(self, value: Configuration) -> None:
+    def _with_features(self, value: Configuration) -> None:
         phase = _LEARNING if value.is_learning else _JOINT if value.target is not None else 0
-        self.u8(_SPARES | phase)
+        late, spares = _LATE if value.begins_late else 0, _SPARES if value.spares else 0
+        self.u8(late | spares | phase)
         if phase:
             self._change(value)
         else:
             self.text(value.address)
-        self.members(value.spares)
+        if spares:
+            self.members(value.spares)
 
     def _change(self, value: Configuration) -> None:
         assert value.target is not None, f"{value=}"
@@ -345,10 +352,11 @@ class Reader:
         if features not in _FEATURES:
             text = "a newer version of walkeeper wrote it; run that version here"
             raise self._error(f"the features of a configuration are {features}: {text}")
-        if features == _SPARES:
-            changed = replace(final, address=self.text())
-        else:
+        final = replace(final, begins_late=bool(features & _LATE))
+        if features & (_LEARNING | _JOINT):
             changed = replace(self._change(final), is_learning=bool(features & _LEARNING))
+        else:
+            changed = replace(final, address=self.text())
         if not features & _SPARES:
             return changed
         spares = self.members()

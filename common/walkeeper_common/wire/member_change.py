@@ -49,6 +49,11 @@ def learning_with(current: Configuration, target: MemberSet, address: str) -> Co
     return replace(joint_with(current, target, address), is_learning=True)
 
 
+def learning_late(current: Configuration, target: MemberSet, address: str) -> Configuration:
+    """Return what follows `current` if the newcomers' logs begin at a term's start (M5)."""
+    return replace(learning_with(current, target, address), begins_late=True)
+
+
 def final(current: Configuration) -> Configuration:
     """Return what follows a joint configuration: the new set alone.
 
@@ -92,8 +97,11 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
     """
     target = following.target
     if target is not None:
-        begin = learning_with if following.is_learning else joint_with
-        return following == begin(current, target, following.address)
+        begin = joint_with
+        if following.is_learning:
+            begin = learning_late if following.begins_late else learning_with
+        begun = begin(current, target, following.address)
+        return following == begun
     if current.target is None:
         others = following.spares != current.spares
         return others and following == with_spares(current, following.spares)
@@ -121,6 +129,7 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
         address=later.address,
         is_learning=later.is_learning,
         spares=later.spares,
+        begins_late=current.begins_late or later.begins_late,
     )
     if later.is_learning and later.target is None:
         return False
@@ -258,23 +267,35 @@ class InstallMembers:
 @dataclass(frozen=True, slots=True)
 class JoinLog:
     """Start your log, empty, at base_lsn: for the newcomer, which was prepared. WAL below that is
-    committed, and `history` says which terms wrote it."""
+    committed, and `history` says which terms wrote it.
+
+    If the log begins late (M5), members hold WAL from restart_lsn on, and the newcomer gets what
+    lies below base_lsn from the addresses `donors`. Earlier versions know neither field."""
 
     TAG: ClassVar[int] = ord("j")
     cluster: str
     configuration: Configuration
     base_lsn: Lsn
     history: History
+    restart_lsn: Lsn = ZERO_LSN
+    donors: tuple[str, ...] = ()
 
     def pack(self, w: Writer) -> None:
         w.text(self.cluster)
         w.configuration(self.configuration)
         w.lsn(self.base_lsn)
         w.history(self.history)
+        if self.restart_lsn:
+            w.lsn(self.restart_lsn)
+            w.text(",".join(self.donors))
 
     @classmethod
     def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.configuration(), r.lsn(), r.history())
+        begun = cls(r.text(), r.configuration(), r.lsn(), r.history())
+        if not r.remaining:
+            return begun
+        restart_lsn, donors = r.lsn(), tuple(filter(None, r.text().split(",")))
+        return replace(begun, restart_lsn=restart_lsn, donors=donors)
 
 
 @dataclass(frozen=True, slots=True)

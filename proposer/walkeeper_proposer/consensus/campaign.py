@@ -67,3 +67,13 @@ class Campaign:
         (scenarios/settle_keeps_the_longest_log.txt).
         """
         return missing > 0 and ticks < min(self.linger_ticks, ABSENT_TICKS)
+
+
+def seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
+    """Return True if the term's entry is sealed.
+
+    `settle` keeps a seal, and `settle --seal` sets it. A primary accepted on this timeline lifts
+    it. A promoted primary leaves it on the parent timeline, so the old primary stays shut out.
+    """
+    keeps = purpose is Purpose.SETTLE or promoted
+    return purpose is Purpose.SEAL or (keeps and was_sealed)

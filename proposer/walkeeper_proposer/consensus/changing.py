@@ -36,10 +36,12 @@ from walkeeper_common.lsn import ZERO_LSN
 from walkeeper_common.quorum import Configuration, MemberSet, majority, member_id
 from walkeeper_common.wire.member_change import (
     InstallMembers,
+    MembersState,
     cancelled,
     final,
     joint_with,
     kept_addresses,
+    learning_late,
     learning_with,
     shown_change,
 )
@@ -61,12 +63,14 @@ from walkeeper_proposer.consensus.newcomers import (
     Newcomer,
     begin_log,
     filling,
+    is_far,
     learning,
     log_of,
     name_of,
     prepare,
     what_it_waits_for,
 )
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Goal:
     An id may be in both: the safekeeper comes back on an empty disk. `ack_quorum` None: it stays,
     or stays a majority. `instead`: the newcomers of a change that is under way, and are lost, are
     given up for these. An ack quorum of 1 among several is set only if `allow_single_ack`.
+    `addresses` are those of all places. With them the newcomers' logs may begin late, if they would
+    be fed more than `fed_bytes_max` first (M5).
     """
 
     cluster: str
@@ -84,6 +90,8 @@ class Goal:
     ack_quorum: int | None = None
     instead: bool = False
     allow_single_ack: bool = False
+    addresses: tuple[str, ...] = ()
+    fed_bytes_max: int = WINDOW_BYTES_MAX
 
     @property
     def is_replacement(self) -> bool:
@@ -157,7 +165,8 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             begun = current
             empty = [newcomer for newcomer, log in logs.items() if log.configuration is None]
             if empty:
-                yield from begin_log(goal.cluster, current, empty[0], at_work)
+                donors = _donors(goal, current, states)
+                yield from begin_log(goal.cluster, current, empty[0], at_work, donors)
                 continue
             if current.is_learning:
                 learned, to_go = learning(current, at_work)
@@ -173,7 +182,7 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             prepared = yield from _prepare_all(goal, current)
             if prepared is None:
                 continue
-            following = _begun(goal, current, prepared)
+            following = _begun(goal, current, prepared, at_work)
         decided = yield from decide(goal.cluster, current, following, places, states, draw)
         if decided is not None:
             begun = decided if decided == following and decided.target is not None else begun
@@ -337,7 +346,17 @@ def _next_step(current: Configuration) -> Configuration:
     return final(current)
 
 
-def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configuration:
+def _donors(
+    goal: Goal, current: Configuration, states: Mapping[int, MembersState]
+) -> tuple[str, ...]:
+    """Return the addresses of the present members that answer."""
+    known = [place for place, state in states.items() if state.member in current.members]
+    return tuple(goal.addresses[place] for place in known if place < len(goal.addresses))
+
+
+def _begun(
+    goal: Goal, current: Configuration, names: Sequence[str], at_work: Sequence[MembersState]
+) -> Configuration:
     """Return the first configuration of the change; other flaws of it are found later."""
     for name in names:
         number = member_id(name)
@@ -350,7 +369,10 @@ def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configur
     target = goal.target(current.present, names)
     known = {name: newcomer.address for newcomer, name in zip(goal.joining, names, strict=True)}
     joining = {name: at for name, at in known.items() if name not in current.members}
-    begin = learning_with if joining else joint_with
+    begin = joint_with
+    if joining:
+        is_late = bool(goal.addresses) and is_far(current, at_work, goal.fed_bytes_max)
+        begin = learning_late if is_late else learning_with
     following = begin(current, target, "")
     if following.is_replacing and "@" not in current.address and not current.spares:
         return begin(current, target, next(iter(joining.values())))

@@ -91,7 +91,7 @@ def expected_stream(proposer: Proposer) -> ExpectedStream | None:
             for ack_quorum, counted in leader.counted()
         ),
         start_lsn=leader.start_lsn,
-        restart_lsn_max=leader.restart_lsn_max,
+        restart_lsn_max=min(leader.restart_lsn_max, leader.held_lsn),
         feedback=leader.feedback(),
     )
 

@@ -24,6 +24,7 @@ from walkeeper_common.history import (
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, member_id
 from walkeeper_common.timelines import Timelines, extended_over
+from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendResponse,
@@ -33,12 +34,12 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.admission import LogEnd, successors
-from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
+from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose, seals
 from walkeeper_proposer.consensus.expected_stream import on_stream_taken
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
-from walkeeper_proposer.consensus.progress import Member, Stage, kept_for
+from walkeeper_proposer.consensus.progress import Member, Stage, kept_for, lacking
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
@@ -88,7 +89,7 @@ class Leader:
             ballot=ballot,
             start_lsn=donor.record_lsn,  # A, always (R5)
             timeline=last.timeline,
-            sealed=_seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
+            sealed=seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
         )
@@ -120,6 +121,7 @@ class Leader:
         )
         self.is_streaming = self.is_paused = False
         self._is_announcing = False
+        self._cluster, self.held_lsn = campaign.cluster, LSN_MAX  # restart_lsn stays below it (M5)
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
 
@@ -211,6 +213,7 @@ class Leader:
 
     def _tell(self, member: Member, start_lsn: Lsn) -> list[Effect]:
         member.start_streaming(start_lsn)
+        self.hold_wal()
         generation = self.configuration.generation
         elected = ProposerElected(generation, self.ballot, start_lsn, self.history)
         return [Send(member.link, elected), self.feeder.heartbeat(member)]
@@ -258,12 +261,19 @@ class Leader:
         return self.feeder.feed_all(self.members)
 
     def on_tick(self) -> list[Effect]:
-        """Send what waits, ask who had no space and another donor for one that is gone, and let go
-        of WAL."""
-        effects = self.feed_all() + self._ask_refusing()
+        """Send what waits, and let go of WAL. Ask who had no space, another donor for one that is
+        gone, and how far logs that begin late are filled."""
+        asks = [Send(m.link, MembersQuery(self._cluster)) for m in self.hold_wal()]
+        effects = [*self.feed_all(), *self._ask_refusing(), *asks]
         for comparison in [m.comparison for m in self.members if m.comparison is not None]:
             effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)
         return effects + self._retain()
+
+    def hold_wal(self) -> list[Member]:
+        """Let members keep what one with a log that begins late lacks; return such members (M5)."""
+        known_lsn = self.feeder.restart_lsn
+        lack, self.held_lsn = lacking(self.configuration, self.members, known_lsn)
+        return lack
 
     def lost_by_all(self) -> str | None:
         """Return why we cannot go on although an election is possible, or None; ask once a tick.
@@ -373,7 +383,7 @@ class Leader:
     def advance_commit(self, counted: Counted) -> bool:
         """Move commit_lsn to what an ack quorum has in this term (R10); return True if it moved."""
         feeder, start_lsn = self.feeder, self.start_lsn
-        restart_lsn, commit_lsn = self.restart_lsn_max, LSN_MAX
+        restart_lsn, commit_lsn = min(self.restart_lsn_max, self.held_lsn), LSN_MAX
         for quorum, members in counted:  # two while members change: both must have it
             flushed = []
             for member in members:
@@ -488,13 +498,3 @@ class Leader:
         """Count a tick of a settle, and return its result or None."""
         self._lingered_ticks += self.commit_lsn >= self.start_lsn
         return self.settled()
-
-
-def _seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
-    """Return True if the term's entry is sealed.
-
-    `settle` keeps a seal, and `settle --seal` sets it. A primary accepted on this timeline lifts
-    it. A promoted primary leaves it on the parent timeline, so the old primary stays shut out.
-    """
-    keeps = purpose is Purpose.SETTLE or promoted
-    return purpose is Purpose.SEAL or (keeps and was_sealed)

@@ -2,12 +2,15 @@
 
     log_of     its log, refused if it is another one
     prepare    it makes its incarnation durable, under which it is to be a member
+    is_far     how much WAL it would have to be fed first; then its log begins late (M5)
     begin_log  its log begins where every member may have removed WAL; a leader fills it from a
-               donor, as it does for any laggard
+               donor, as it does for any laggard. Or it begins late, where a leader's term starts
     learning   whether it lacks less than a window, so that it may enter a set (M2)
     filling    whether a leader of this configuration has committed, and how much WAL it lacks
 
-Spec: docs/protocol.md M2, M3 and M4.
+    is_held    whether an ack quorum of the target holds all WAL before the joint term (M5)
+
+Spec: docs/protocol.md M2 to M5.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.history import History
+from walkeeper_common.history import History, term_start
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, member_id, member_name
+from walkeeper_common.quorum import Configuration, LogKind, member_id, member_name
 from walkeeper_common.wire.member_change import JoinLog, MembersState
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogState, PrepareLog
@@ -83,16 +86,44 @@ def prepare(
     return member_name(answer.acceptor_id, answer.incarnation)
 
 
-def begin_log(
-    cluster: str, current: Configuration, newcomer: Newcomer, at_work: Sequence[MembersState]
-) -> Generator[Batch, Answers, None]:
-    """Begin the newcomer's log at the oldest WAL that is surely kept for it.
+def is_far(current: Configuration, at_work: Sequence[MembersState], fed_bytes_max: int) -> bool:
+    """Return True if a newcomer would be fed more than so much before it may enter a set.
 
-    While it learns, restart_lsn stays where it is, within a bound (leadership.py)."""
+    The members of a logical log have no terms that start at a record's end."""
+    if current.kind is not LogKind.PHYSICAL or not at_work:
+        return False
+    committed = max(state.commit_lsn for state in at_work)
+    return committed - min(committed, _kept_from(at_work)) > fed_bytes_max
+
+
+def _kept_from(at_work: Sequence[MembersState]) -> Lsn:
+    """Return restart_lsn as the members know it: they hold all WAL from there on (R14)."""
+    return max(min(state.restart_lsn, state.commit_lsn) for state in at_work)
+
+
+def begin_log(
+    cluster: str,
+    current: Configuration,
+    newcomer: Newcomer,
+    at_work: Sequence[MembersState],
+    donors: tuple[str, ...] = (),
+) -> Generator[Batch, Answers, None]:
+    """Begin the newcomer's log at the oldest WAL that is surely kept for it, or late (M5).
+
+    While it learns, restart_lsn stays where it is, within a bound (leadership.py). `donors` are
+    addresses of members, from which a log that begins late is filled."""
     serving = [state for state in at_work if state.member in current.members]
     if not current.present.elects([state.member for state in serving]):
         text = "too few of the old members know of the newcomer yet"
         yield Batch(text=text, current=current)
+        return
+    if current.begins_late:
+        late = _late_base(current, serving)
+        if late is None:
+            yield Batch(text=_no_leader(current), current=current)
+            return
+        join = JoinLog(cluster, current, *late, _kept_from(serving), donors)
+        _check_joined(newcomer, (yield Batch({newcomer.at: join})))
         return
     donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
     reached = min(donor.restart_lsn, donor.commit_lsn)
@@ -100,9 +131,50 @@ def begin_log(
     base_lsn = _oldest_kept(current, reached, donor.whole_lsn, first_lsn)
     history = _below(donor.history, base_lsn)
     join = JoinLog(cluster, current, base_lsn, history)
-    answer = (yield Batch({newcomer.at: join})).get(newcomer.at)
+    _check_joined(newcomer, (yield Batch({newcomer.at: join})))
+
+
+def _check_joined(newcomer: Newcomer, answers: Answers) -> None:
+    answer = answers.get(newcomer.at)
     if isinstance(answer, Reject):
         raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
+
+
+def _late_base(
+    current: Configuration, serving: Sequence[MembersState]
+) -> tuple[Lsn, History] | None:
+    """Return where a log that begins late begins, and the history of the WAL below, or None.
+
+    A leader of this generation has committed its term's start, which is a record's end. Every later
+    term starts there or behind it, so none starts below the log (M3). The segment before that of
+    the record that ends there is the newcomer's as well, for a primary to be compared with."""
+    led = [s for s in serving if s.has_committed and s.commit_lsn >= _last_start(s)]
+    if not led:
+        return None
+    last = max(led, key=_last_start)
+    record = Lsn(max(int(_last_start(last)) - 1, current.creation_lsn))
+    before_lsn = Lsn(record.round_down(current.segment_bytes) - current.segment_bytes)
+    base_lsn = max(before_lsn, current.creation_lsn)
+    return base_lsn, _below(last.history, base_lsn)
+
+
+def _last_start(state: MembersState) -> Lsn:
+    """Return where the last term of a member's log starts."""
+    return term_start(state.history, state.history[-1].ballot)
+
+
+def is_held(current: Configuration, at_work: Sequence[MembersState]) -> bool:
+    """Return True if an ack quorum of the target holds all WAL up to the joint term's start (M5).
+
+    A member that lacks a range is no holder of it. A member that follows a leader of this
+    generation, and has its term's start, holds all WAL from its own log's beginning on. No later
+    leader cuts that WAL. All old members had the WAL below restart_lsn, which may be gone."""
+    led = [s for s in at_work if s.has_committed]
+    if not led:
+        return False
+    start_lsn, kept_lsn = max(map(_last_start, led)), _kept_from(at_work)
+    holders = [s.member for s in led if s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn]
+    return current.wanted.commits(holders)
 
 
 def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first_lsn: Lsn) -> Lsn:
@@ -161,6 +233,8 @@ def filling(
     A leader of this very configuration has committed its term's start with both sets, so an ack
     quorum of the target has it (M4). Each newcomer has all that was committed a round ago.
     """
+    if current.begins_late and not is_held(current, at_work):
+        return False, _to_copy(current, at_work)
     if not current.newcomers:
         return any(state.has_committed for state in at_work), None
     newcomers, to_go = _lacking(current, at_work)
@@ -168,6 +242,12 @@ def filling(
         return False, None
     filled = all(s.has_committed and s.commit_lsn >= known_lsn for s in newcomers)
     return filled and known_lsn > ZERO_LSN, to_go
+
+
+def _to_copy(current: Configuration, at_work: Sequence[MembersState]) -> int | None:
+    """Return how much older WAL is still to be copied to the newcomer that lacks most of it."""
+    firsts = [state.first_lsn for state in at_work if state.member in current.newcomers]
+    return max(0, max(firsts) - _kept_from(at_work)) if firsts else None
 
 
 def what_it_waits_for(
@@ -178,8 +258,14 @@ def what_it_waits_for(
     if lost is not None:
         return lost
     if any(s.has_committed and s.member in current.everyone for s in at_work):
+        if to_go and len(current.sets) > 1 and to_go == _to_copy(current, at_work):
+            return "too few of the new members hold older WAL, which is copied to the newcomers"
         who = "the newcomer" if len(current.newcomers) == 1 else "a newcomer"
         return f"{who} is being filled" if to_go else f"{who} has not attached yet"
+    return _no_leader(current)
+
+
+def _no_leader(current: Configuration) -> str:
     return (
         f"no proposer has committed with generation {current.generation} yet: start one, or run "
         "`walkeeper settle` if there is no primary"

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from walkeeper_common.history import Ballot
-from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -174,6 +174,12 @@ class Member:
             self.is_tried, self.untried_ticks = False, 0
             self.donates_lsn = self.first_lsn = min(self.first_lsn, begin_lsn)
 
+    def holds_from(self, first_lsn: Lsn) -> None:
+        """Record where its log begins now, since it was filled (M5)."""
+        self.first_lsn = min(self.first_lsn, first_lsn)
+        if not self.refused_ticks:
+            self.donates_lsn = min(self.donates_lsn, self.first_lsn)
+
     @property
     def is_slow(self) -> bool:
         """True if it is sent shorter appends than others."""
@@ -270,3 +276,20 @@ def kept_for(learners: Iterable[str], members: Iterable[Member], commit_lsn: Lsn
     flushed = {member.name: member.flush_lsn for member in members if member.attached}
     slowest = min(flushed.get(name, ZERO_LSN) for name in learners)
     return max(slowest, Lsn(max(0, int(commit_lsn) - LEARNER_BYTES_MAX)))
+
+
+def lacking(
+    configuration: Configuration, members: Iterable[Member], restart_lsn: Lsn
+) -> tuple[list[Member], Lsn]:
+    """Return the members whose log begins late, and the LSN that restart_lsn may not pass (M5).
+
+    They lack WAL that others hold. restart_lsn says that all members hold WAL, so it waits until
+    these have it. A member that is away is no case of this: restart_lsn waits for it in any case.
+    """
+    if not configuration.begins_late:
+        return [], LSN_MAX
+    here = [member for member in members if member.vote is not None]
+    known_lsn = max((m.vote.restart_lsn for m in here if m.vote is not None), default=ZERO_LSN)
+    held_lsn = max(known_lsn, restart_lsn)
+    late = [m for m in here if m.stage is Stage.STREAMING and m.first_lsn > held_lsn]
+    return late, held_lsn if late else LSN_MAX

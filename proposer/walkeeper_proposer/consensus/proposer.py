@@ -133,6 +133,9 @@ class Proposer:
                 return self.on_reject(member, message)
             case MembersState(granted=True) if member.stage is Stage.GREETING:
                 return self._greet(member)  # it had missed a change of members
+            case MembersState() if member.stage is Stage.STREAMING:
+                member.holds_from(message.first_lsn)
+                return []
             case _:
                 return [DropLink(member.link, f"it sent {type(message).__name__}")]
 
@@ -368,9 +371,7 @@ class Proposer:
             return self._refused(member, f"safekeeper {member.name}: {error}")
 
     def _stream(self) -> list[Effect]:
-        if self.leader is None or self.primary is None:
-            return []
-        return self.leader.start_streaming()
+        return self.leader.start_streaming() if self.leader and self.primary else []
 
     def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
         leader = self.leader
@@ -468,8 +469,7 @@ class Proposer:
         return [Stop(outcome, text, settled)]
 
     def on_tick(self, receiving: Set[int]) -> list[Effect]:
-        self._phase_ticks += 1
-        effects: list[Effect] = []
+        self._phase_ticks, effects = self._phase_ticks + 1, list[Effect]()
         for member in progress.ticked(self.members, receiving):
             if member.silent_ticks > SILENT_TICKS_MAX:
                 effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))

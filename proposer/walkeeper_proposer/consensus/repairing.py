@@ -40,10 +40,13 @@ class Repair:
         number, address = spare_id(self.spare), spare_address(self.spare)
         return f"safekeeper {member_id(self.leaving)} by spare {number} at {address}"
 
-    def goal(self, cluster: str, at: int) -> Goal:
-        """Return the change of members that the repair is. `at` is the spare's place."""
+    def goal(self, cluster: str, at: int, addresses: tuple[str, ...] = ()) -> Goal:
+        """Return the change of members that the repair is. `at` is the spare's place.
+
+        `addresses` are those of all places."""
         newcomer = Newcomer(spare_id(self.spare), spare_address(self.spare), at)
-        return Goal(cluster, (member_id(self.leaving),), (newcomer,), instead=self.instead)
+        whom = (cluster, (member_id(self.leaving),), (newcomer,))
+        return Goal(*whom, instead=self.instead, addresses=addresses)
 
 
 def well_members(members: Iterable[Member]) -> list[str | None]:

@@ -27,11 +27,13 @@ class Goal:
     address: str
     at: int
     instead: bool = False
+    addresses: tuple[str, ...] = ()  # those of all places
 
     @property
     def change(self) -> changing.Goal:
         newcomer = Newcomer(self.joining, self.address, self.at)
-        return changing.Goal(self.cluster, (self.leaving,), (newcomer,), instead=self.instead)
+        whom = (self.cluster, (self.leaving,), (newcomer,))
+        return changing.Goal(*whom, instead=self.instead, addresses=self.addresses)
 
 
 def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:

@@ -14,17 +14,26 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.committed_wal import Safekeeper
-from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.wire.messages import AcceptorGreeting, Buffer
 from walkeeper_common.wire.range_digest import DigestQuery
 
 logger = logging.getLogger("walkeeper.scrub")
 
 TIMEOUT_S = 10.0
+
+
+class OwnLog(NamedTuple):
+    """The log that a peer must serve as well, and the member that asks."""
+
+    cluster: str
+    log_uuid: bytes
+    acceptor_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,11 @@ class Wanted:
     begin_lsn: Lsn
     end_lsn: Lsn
     sha256: str | None = None
+
+    @property
+    def own(self) -> OwnLog:
+        """The log, and this member."""
+        return OwnLog(self.cluster, self.log_uuid, self.acceptor_id)
 
     def takes(self, copy: Buffer) -> bool:
         """Return False for a copy that has not the digest."""
@@ -67,36 +81,25 @@ def agreed_copy(wanted: Wanted, peers: Sequence[Address]) -> bytes | None:
 
 def peer_digest(wanted: Wanted, address: Address) -> tuple[int, str] | None:
     """Return a peer's id and its digest, or None if this is not another member of the log."""
-    source = Safekeeper(address, TIMEOUT_S)
+    found = another_member(wanted.own, address, "scrub")
+    if found is None:
+        return None
+    source, greeting = found
     try:
-        peer = _greeted(source, wanted, address)
-        if peer is None:
-            return None
         log, begin_lsn, end_lsn = wanted.log_uuid, wanted.begin_lsn, wanted.end_lsn
         digest = source.digest(DigestQuery(wanted.cluster, log, begin_lsn, end_lsn))
-        return peer, digest.hex()
+        return greeting.acceptor_id, digest.hex()
     finally:
         source.close()
 
 
-def _greeted(source: Safekeeper, wanted: Wanted, address: Address) -> int | None:
-    """Return the peer's id, or None if this is not another member of the log."""
-    greeting = source.greet(wanted.cluster, "scrub")
-    if greeting.acceptor_id == wanted.acceptor_id:
-        return None
-    if greeting.log_uuid != wanted.log_uuid:
-        text = "cluster %s: %s serves another log of this name: mend --repair-from"
-        logger.warning(text, wanted.cluster, shown_address(address))
-        return None
-    return greeting.acceptor_id
-
-
 def _copy(wanted: Wanted, address: Address) -> bytes | None:
     """Return a peer's copy, or None if this is not another member of the log."""
-    source = Safekeeper(address, TIMEOUT_S)
+    found = another_member(wanted.own, address, "scrub")
+    if found is None:
+        return None
+    source, _ = found
     try:
-        if _greeted(source, wanted, address) is None:
-            return None
         copy = bytearray(wanted.end_lsn - wanted.begin_lsn)
         for lsn, wal in source.read(wanted.begin_lsn, wanted.end_lsn):
             at = lsn - wanted.begin_lsn
@@ -104,3 +107,24 @@ def _copy(wanted: Wanted, address: Address) -> bytes | None:
         return bytes(copy)
     finally:
         source.close()
+
+
+def another_member(
+    own: OwnLog, address: Address, name: str
+) -> tuple[Safekeeper, AcceptorGreeting] | None:
+    """Return a connection to another member of the log, or None if the address is none.
+
+    Raise Unreachable or Rejected."""
+    source = Safekeeper(address, TIMEOUT_S)
+    try:
+        greeting = source.greet(own.cluster, name)
+    except WalkeeperError:
+        source.close()
+        raise
+    if greeting.acceptor_id != own.acceptor_id and greeting.log_uuid == own.log_uuid:
+        return source, greeting
+    source.close()
+    if greeting.acceptor_id != own.acceptor_id:
+        text = "cluster %s: %s serves another log of this name: mend --repair-from"
+        logger.warning(text, own.cluster, shown_address(address))
+    return None

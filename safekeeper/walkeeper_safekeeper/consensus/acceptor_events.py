@@ -100,7 +100,7 @@ class WalRead:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsRemoved:
-    """Retention removed whole segments below oldest_lsn."""
+    """The log goes back to oldest_lsn now: retention removed segments, or M5 filled some."""
 
     oldest_lsn: Lsn
 

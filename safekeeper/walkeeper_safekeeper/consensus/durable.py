@@ -30,6 +30,7 @@ class Durable:
     base_lsn                   where the log of a member that replaced another one starts
     change_round               the greatest round of a change of members promised to
     accepted_round, accepted   the next configuration accepted last, and in which round
+    donors                     addresses from which a log that begins late is filled (M5)
     """
 
     acceptor_id: int
@@ -48,6 +49,7 @@ class Durable:
     change_round: Ballot = NO_BALLOT
     accepted_round: Ballot = NO_BALLOT
     accepted: Configuration | None = None
+    donors: tuple[str, ...] = ()
 
     @property
     def begin_lsn(self) -> Lsn:

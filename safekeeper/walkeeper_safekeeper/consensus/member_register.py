@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.history import NO_BALLOT, cut, is_well_formed
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, flaw_of, member_name
+from walkeeper_common.quorum import MEMBERS_MAX, SPARE, Configuration, flaw_of, member_name
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -120,7 +120,8 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
     """Return a newcomer's control file, `existing` itself if it has joined already, or the flaw.
 
     Its log is empty, and begins at WAL that every member has committed. So its votes and
-    acknowledgements are true from the start.
+    acknowledgements are true from the start. If it begins late, WAL from restart_lsn on is missing
+    below it, and comes from `donors` (M5).
     """
     name = member_name(existing.acceptor_id, existing.incarnation)
     configuration, base_lsn, history = ask.configuration, ask.base_lsn, ask.history
@@ -135,6 +136,10 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
         return f"{' and '.join(configuration.newcomers) or 'nobody'} is to join, this is {name}"
     if base_lsn % configuration.segment_bytes or base_lsn < configuration.creation_lsn:
         return f"no log of this cluster can start at {base_lsn}"
+    if (ask.restart_lsn or ask.donors) and not configuration.begins_late:
+        return "this configuration lets no log begin behind WAL that others hold"
+    if len(ask.donors) > MEMBERS_MAX or not all(SPARE.fullmatch(f"0@{at}") for at in ask.donors):
+        return "the members that hold older WAL have no such addresses"
     if not is_well_formed(history) or any(e.start_lsn >= base_lsn for e in history[1:]):
         return f"the history of a log that starts at {base_lsn} is not {history[-2:]}"
     return replace(
@@ -142,7 +147,8 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
         configuration=configuration,
         history=history,
         commit_lsn=base_lsn,
-        restart_lsn=base_lsn,
+        restart_lsn=max(configuration.creation_lsn, min(base_lsn, ask.restart_lsn or base_lsn)),
         reached_lsn=history[-1].start_lsn,
         base_lsn=base_lsn,
+        donors=ask.donors,
     )

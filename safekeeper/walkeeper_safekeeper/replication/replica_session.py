@@ -376,13 +376,16 @@ class _Commands:
             self._audit.change(act, identity, address, cluster=cluster, slot=command.slot)
 
     async def _stream(self, asked: StartReplication) -> None:
-        """Check and register the reader in one step: no segment goes in between."""
+        """Check and register the reader in one step: no segment goes in between.
+
+        Only a question for WAL that has gone already comes before."""
         log, client = self._log, self._client
         timeline = log.timeline if asked.timeline is None else asked.timeline
         if asked.slot is not None:
             log.slots.slots.acquire(asked.slot, pid=self._pid)
         try:
-            check_start(log, asked.start_lsn, timeline)
+            is_elsewhere = await log.is_elsewhere(asked.start_lsn)
+            check_start(log, asked.start_lsn, timeline, is_elsewhere=is_elsewhere)
             reader = Reader(
                 pid=self._pid,
                 user=self._login.user,

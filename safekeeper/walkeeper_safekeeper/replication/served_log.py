@@ -137,6 +137,12 @@ class ServedLog(Protocol):
 
     @property
     def oldest_lsn(self) -> Lsn: ...
+    async def is_elsewhere(self, lsn: Lsn) -> bool:
+        """Return True if `lsn` is below oldest_lsn, and another member holds WAL there (M8).
+
+        It does not wait if the WAL is here."""
+        ...
+
     @property
     def readable_lsn(self) -> Lsn: ...
     @property
@@ -160,8 +166,8 @@ class ServedLog(Protocol):
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """Return all of [begin, end), at most 128 KiB within one segment, off the event loop.
 
-        Raise WalRemoved below oldest_lsn, Refused if readable_lsn has fallen below `end`, and
-        StorageError if the disk fails.
+        Raise WalRemoved for WAL that is neither here nor elsewhere, Refused if readable_lsn has
+        fallen below `end`, and StorageError if the disk fails.
         """
         ...
 

@@ -1,6 +1,6 @@
 """START_REPLICATION: committed WAL to one client, for as long as it answers.
 
-    check_start(log, lsn, timeline)     every reason to refuse, before CopyBoth
+    check_start(log, lsn, timeline, …)  every reason to refuse, before CopyBoth
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
 Contract: only committed records are sent, and only whole ones (docs/protocol.md R13). The committed
@@ -83,8 +83,12 @@ def fork_of(log: ServedLog, timeline: int) -> Fork | None:
     raise SqlRefused("XX000", f"requested timeline {timeline} is not in this server's history")
 
 
-def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
-    """Raise for every reason to refuse a stream, with a walsender's texts."""
+def check_start(
+    log: ServedLog, start_lsn: Lsn, timeline: int, *, is_elsewhere: bool = False
+) -> None:
+    """Raise for every reason to refuse a stream, with a walsender's texts.
+
+    With `is_elsewhere` another member holds the WAL at start_lsn."""
     fork = fork_of(log, timeline)
     if fork is not None and start_lsn > fork.lsn:
         raise SqlRefused(
@@ -93,7 +97,7 @@ def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
             "server's history",
             detail=f"This server's history forked from timeline {timeline} at {fork.lsn}.",
         )
-    if start_lsn < log.oldest_lsn:
+    if start_lsn < log.oldest_lsn and not is_elsewhere:
         raise wal_removed(log, start_lsn, timeline)
     next_segment = log.readable_lsn.round_down(log.segment_bytes) + log.segment_bytes
     if start_lsn > log.readable_lsn and start_lsn >= next_segment + log.segment_bytes:

@@ -20,7 +20,8 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
 MAGIC = b"WKCONTRL"
-VERSION, VERSION_CHANGED = 1, 2  # the second ends with the fields of a change of members
+# The second ends with the fields of a change of members, the third with donors as well.
+VERSION, VERSION_CHANGED, VERSION_LATE = 1, 2, 3
 INCARNATION_BYTES_MAX = 64
 
 _REMEDY = (
@@ -50,13 +51,16 @@ def encode(durable: Durable) -> bytes:
     fields.ballot(durable.change_round)
     fields.ballot(durable.accepted_round)
     fields.optional_configuration(durable.accepted)
-    return seal(MAGIC, VERSION_CHANGED, fields.finish())
+    if not durable.donors:
+        return seal(MAGIC, VERSION_CHANGED, fields.finish())
+    fields.text(",".join(durable.donors))
+    return seal(MAGIC, VERSION_LATE, fields.finish())
 
 
 def decode(data: bytes, name: str) -> Durable:
     """Return the argument of `encode`. `name` is the path for the error text."""
     try:
-        version, body = unseal(MAGIC, {VERSION, VERSION_CHANGED}, data, name)
+        version, body = unseal(MAGIC, {VERSION, VERSION_CHANGED, VERSION_LATE}, data, name)
         return _decode_body(body, version)
     except CorruptWal as error:
         raise CorruptWal(f"{error}. {_REMEDY}") from error
@@ -80,7 +84,7 @@ def _decode_body(body: bytes, version: int) -> Durable:
         suspect_from=fields.optional_lsn(),
         clean_stop=fields.boolean(),
     )
-    if version == VERSION_CHANGED:
+    if version != VERSION:
         durable = replace(
             durable,
             base_lsn=fields.lsn(),
@@ -88,5 +92,7 @@ def _decode_body(body: bytes, version: int) -> Durable:
             accepted_round=fields.ballot(),
             accepted=fields.optional_configuration(),
         )
+    if version == VERSION_LATE:
+        durable = replace(durable, donors=tuple(fields.text().split(",")))
     fields.done()
     return durable

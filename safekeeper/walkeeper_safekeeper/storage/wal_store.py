@@ -166,6 +166,14 @@ class WalStore:
             self._files, self._first_lsn = files, first_lsn
         self._head_known = head_known
 
+    def begin_with(self, files: set[File], lsn: Lsn) -> bool:
+        """Begin the log with one more segment; return False if that would leave a gap."""
+        with self._lock:
+            fits = self._first_lsn == lsn + self.segment_bytes
+            if fits:
+                self._files, self._first_lsn = self._files | files, lsn
+        return fits
+
     def follow(self, timelines: Timelines) -> None:
         """Adopt another history, which is the same below the end of the WAL.
 

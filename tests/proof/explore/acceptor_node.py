@@ -17,7 +17,15 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from tests.proof.explore.fast_step import fast_append
-from tests.proof.explore.tiny_wal import Mixture, at_lsn, offset_of, record_end, valid_end
+from tests.proof.explore.tiny_wal import (
+    Mixture,
+    at_lsn,
+    begin_of,
+    filled,
+    offset_of,
+    record_end,
+    valid_end,
+)
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -101,7 +109,7 @@ class AcceptorNode:
         With `folds` restart_lsn counts: a vote carries it, and a leader folds up to it."""
         self.durable, self.slow_disk, self.keeps_leaders = durable, slow_disk, keeps_leaders
         self.folds = folds
-        self.wal = self.written = b""
+        self.wal, self.written = bytes(max(0, durable.base_lsn - CREATION)), b""
         self.core = self._started()
 
     def clone(self) -> AcceptorNode:
@@ -118,7 +126,7 @@ class AcceptorNode:
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
             core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
             core.acked_lsn, tuple(core.waiting), core.unreached_lsn, core.term_start_lsn,
-            core.heard_commit_lsn, core.restart_lsn,
+            core.heard_commit_lsn, core.restart_lsn, core.oldest_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -280,6 +288,17 @@ class AcceptorNode:
         core._record_end = None
         return core
 
+    def fill(self, other: AcceptorNode) -> bool:
+        """Take all WAL below this log's beginning from another disk; return False if it lacks it.
+
+        Another member answers with committed WAL alone (M5)."""
+        begin = begin_of(self.wal)
+        held = other.wal[: offset_of(other.core.commit_lsn)]
+        if not begin or len(held) < begin or begin_of(held):
+            return False
+        self.wal, self.core.oldest_lsn = filled(self.wal, held), CREATION
+        return True
+
     def _started(self) -> Acceptor:
-        end = at_lsn(len(self.wal))
-        return Acceptor(self.durable, oldest_lsn=CREATION, flush_lsn=end, record_lsn=end)
+        begin, end = at_lsn(begin_of(self.wal)), at_lsn(len(self.wal))
+        return Acceptor(self.durable, oldest_lsn=begin, flush_lsn=end, record_lsn=end)

@@ -27,6 +27,7 @@ class Bounds:
     newcomers     how many of the acceptors are no members yet (member_world.py)
     commands      that change members, each of which may begin at any time: replace, cancel, add
                   (the newcomers), remove (the last member), set-ack-quorum
+    late          newcomers' logs begin late, and are filled at any time or never (M5)
     next_ack      the ack quorum that add, remove and set-ack-quorum want
     rounds        the register's rounds in one generation; a command that needs more stands still
     """
@@ -52,6 +53,7 @@ class Bounds:
     commands: tuple[str, ...] = ()
     rounds: int = 1
     next_ack: int = 2
+    late: bool = False
 
     @property
     def members(self) -> int:

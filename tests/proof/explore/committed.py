@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.proof.explore.interned import Interned
+from tests.proof.explore.tiny_wal import HOLE, begin_of
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.history import Ballot
 
@@ -20,6 +21,8 @@ class Chain:
     def committed(self, ballot: Ballot, wal: bytes) -> Chain:
         """Let a leader report whole records to PostgreSQL; raise Violation if they differ."""
         self._compare(f"the leader {ballot}", wal)
+        if HOLE in wal:
+            raise Violation("Acknowledged", f"{ballot} commits behind WAL that no voter holds")
         known = max((end for b, end in self.ends if b <= ballot), default=0)
         if len(wal) <= known:
             return self
@@ -54,7 +57,8 @@ class Chain:
 
     def _compare(self, who: str, wal: bytes) -> None:
         common = min(len(wal), len(self.wal))
-        if wal[:common] != self.wal[:common]:
+        begin = begin_of(wal[:common])  # a log that begins late says nothing of what is below
+        if wal[begin:common] != self.wal[begin:common]:
             text = f"{who} commits {wal.hex()}, committed was {self.wal.hex()}: a fork"
             raise Violation("Committed", text)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
@@ -29,7 +29,7 @@ from tests.proof.explore.explored_world import NOBODY, Action, Draft, State, Wor
 from tests.proof.explore.interned import Interned
 from tests.proof.explore.proposer_node import configuration, incarnation
 from tests.proof.explore.queues import EMPTY
-from tests.proof.explore.tiny_wal import CREATION_LSN
+from tests.proof.explore.tiny_wal import CREATION_LSN, begin_of
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment
@@ -78,6 +78,7 @@ class MemberWorld(World):
         self._pending: dict[int, Batch] = {}
         super().__init__(bounds)
         self._doers |= {"command": self._go_on, "look again": self._look_again}
+        self._doers["fill"] = self._fill
 
     def _first_acceptors(self) -> list[int]:
         bounds, config = self.bounds, configuration(self.bounds)
@@ -136,6 +137,19 @@ class MemberWorld(World):
                 for chosen in combinations(asked, size):
                     yield "command", which, chosen
 
+        if self.bounds.late:
+            nodes = [self.table.acceptor(number) for number in draft.acceptors]
+            yield from (("fill", at) for at in everybody if begin_of(nodes[at].wal))
+
+    def _fill(self, draft: Draft, acceptor: int) -> bool:
+        """Fill a log that begins late from the first disk that holds what it lacks (M5)."""
+        node = self.table.acceptor(draft.acceptors[acceptor]).clone()
+        others = (self.table.acceptor(number) for number in draft.acceptors)
+        if not any(node.fill(other) for other in others):
+            return False
+        draft.acceptors[acceptor] = self.table.number_of_acceptor(node)
+        return True
+
     def _counts(self, acceptor: int, ask: Message) -> bool:
         """Return False for a newcomer that promises or accepts: the old members decide."""
         decides = isinstance(ask, PromiseMembers | AcceptMembers)
@@ -153,11 +167,14 @@ class MemberWorld(World):
         if what == "cancel":
             return cancel_change(CLUSTER, places, draw)
         joining = tuple(Newcomer(at + 1, f"new{at + 1}:1", at) for at in places if at >= last)
+        late: dict[str, Any] = {}
+        if bounds.late:
+            late = {"addresses": tuple(f"h{at + 1}:1" for at in places), "fed_bytes_max": -1}
         match what:
             case "replace":
-                goal = Goal(CLUSTER, (last,), joining, instead=True)
+                goal = Goal(CLUSTER, (last,), joining, instead=True, **late)
             case "add":
-                goal = Goal(CLUSTER, (), joining, bounds.next_ack)
+                goal = Goal(CLUSTER, (), joining, bounds.next_ack, **late)
             case "remove":
                 goal = Goal(CLUSTER, (last,), (), bounds.next_ack)
             case _:

@@ -16,7 +16,15 @@ from dataclasses import astuple, dataclass, field, replace
 
 from tests.proof.explore.bounds import Bounds
 from tests.proof.explore.fast_step import fast_ack
-from tests.proof.explore.tiny_wal import CREATION_LSN, SEGMENT_BYTES, at_lsn, offset_of, valid_end
+from tests.proof.explore.tiny_wal import (
+    CREATION_LSN,
+    LATE_SEGMENT_BYTES,
+    SEGMENT_BYTES,
+    at_lsn,
+    filled,
+    offset_of,
+    valid_end,
+)
 from tests.proof.sim.oracle import Violation
 from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
@@ -33,7 +41,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Phase
 from walkeeper_proposer.consensus.leadership import Leader
-from walkeeper_proposer.consensus.primary_check import PrimaryCheck
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Verdict
 from walkeeper_proposer.consensus.progress import Member, Stage
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -68,6 +76,8 @@ THE_PRIMARY = PrimaryIdentity(
     **SOUND_SERVER,
 )
 
+LATE_PRIMARY = replace(THE_PRIMARY, segment_bytes=LATE_SEGMENT_BYTES)
+
 
 def incarnation(acceptor: int) -> bytes:
     return bytes((acceptor,)) * 16
@@ -78,7 +88,7 @@ def configuration(bounds: Bounds) -> Configuration:
         generation=1,
         log_uuid=b"explored-log-001",
         system_id=SYSTEM_ID,
-        segment_bytes=SEGMENT_BYTES,
+        segment_bytes=LATE_SEGMENT_BYTES if bounds.late else SEGMENT_BYTES,
         server_version="15.18",
         kind=LogKind.PHYSICAL,
         creation_lsn=CREATION_LSN,
@@ -114,6 +124,18 @@ class Outcome:
     is_over: bool = False
 
 
+class SureCheck(PrimaryCheck):
+    """A check for which each record tells that this primary wrote it (R22).
+
+    Else the check alone would keep out a leader that lacks what is below a late newcomer's log."""
+
+    def _compared(self) -> list[Effect]:
+        if self._lost is not None:
+            return super()._compared()
+        self.verdict = Verdict.PASSED
+        return []
+
+
 class ProposerNode:
     """`wal` is what the primary has sent; `tail` what the donor had behind the term's start."""
 
@@ -129,6 +151,7 @@ class ProposerNode:
             links=bounds.acceptors,
             take_over=True,
             terms_max=1 if bounds.folds else TERMS_MAX,
+            examine=SureCheck if bounds.late else PrimaryCheck,
         )
         self.core = Proposer(campaign)
         self.greetings = [greeting_of(a, bounds) for a in range(bounds.acceptors)]
@@ -183,7 +206,7 @@ class ProposerNode:
         scope = core.check and core.check.scope
         return (
             self.writer, self.wal, self.tail, votes, core.ballot, core.seen_ballot, core.phase,
-            core.primary is not None, members, leader, scope, core.configuration,
+            core.primary is not None, members, leader, scope, core.configuration, self._to_compare,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -234,7 +257,11 @@ class ProposerNode:
 
     def start(self) -> Outcome:
         """Start a fresh process that is connected to its primary."""
-        return self._handle(PrimaryIdentified(THE_PRIMARY))
+        return self._handle(PrimaryIdentified(self._primary))
+
+    @property
+    def _primary(self) -> PrimaryIdentity:
+        return LATE_PRIMARY if self.bounds.late else THE_PRIMARY
 
     def link_up(self, acceptor: int) -> Outcome:
         return self._handle(LinkUp(acceptor))
@@ -279,9 +306,10 @@ class ProposerNode:
         led = self.core.leader is not None
         events = deque([event])
         while events:
-            for effect in self.core.step(events.popleft()):
+            happened = events.popleft()
+            for effect in self.core.step(happened):
                 self._perform(effect, events, outcome)
-            self._compare(event, events)
+            self._compare(happened, events)
         if not led and self.core.leader is not None:
             self._won(self.core.leader)
             outcome.elected = True
@@ -292,6 +320,8 @@ class ProposerNode:
         """Give the primary what the donor had: from now on it is known."""
         donors = [m.link for m in self.core.members if m.vote is self.core.donor_vote]
         log, start = self.votes[donors[0]], offset_of(leader.start_lsn)
+        for other in self.votes.values():  # a voter has to hold the WAL that a donor lacks (M5)
+            log = filled(log, other)
         self.wal, self.tail = log[:start], log[start:]
 
     def _compare(self, event: Event, events: deque[Event]) -> None:
@@ -316,7 +346,7 @@ class ProposerNode:
             case DropLink(link):
                 outcome.dropped.append(link)
             case IdentifyPrimary():
-                events.append(PrimaryIdentified(THE_PRIMARY))
+                events.append(PrimaryIdentified(self._primary))
             case ReadPrimary():
                 self._to_compare = effect
             case Report(commit_lsn):

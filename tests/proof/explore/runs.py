@@ -143,6 +143,11 @@ LARGE = {
         records=1, crashes=1, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
     ),
+    "members-late": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("replace",), proposers=1, terms=4,
+        campaigns=4, records=2, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        late=True,
+    ),
     "members-two-terms": Bounds(
         acceptors=3, newcomers=1, commands=("replace",), proposers=1, terms=2, campaigns=2,
         records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,

@@ -4,17 +4,20 @@ A byte is (kind, writer). FIRST and LAST make a record. A primary that crashed w
 its disk goes on with LAST, or, at the next byte, with OVERWRITE and LAST. This is PostgreSQL's
 OVERWRITE_CONTRECORD, which ends the aborted record. Two writers never write the same byte, so that
 each byte shows its writer. The proposer and the acceptor never look inside WAL. Only the disk's
-search for record ends does, and here that is `record_end`.
+search for record ends does, and here that is `record_end`. HOLE stands for each byte below the
+beginning of a log.
 """
 
 from __future__ import annotations
 
 from walkeeper_common.lsn import Lsn
 
+HOLE = 0
 FIRST, LAST, OVERWRITE = 1, 2, 3
 WRITERS_MAX = 64
 CREATION_LSN = Lsn(1 << 24)
 SEGMENT_BYTES = 1 << 24
+LATE_SEGMENT_BYTES = 1  # a log that begins late begins one record before a term
 
 
 class Mixture(Exception):
@@ -39,7 +42,7 @@ def valid_end(wal: bytes) -> tuple[int, bool]:
 
     A record that was cut off ends nothing before the one that cuts it off is complete.
     """
-    at, end = 0, 0
+    at = end = begin_of(wal)
     while at < len(wal):
         kind, writer = divmod(wal[at], WRITERS_MAX)
         if kind == LAST:
@@ -54,6 +57,17 @@ def valid_end(wal: bytes) -> tuple[int, bool]:
         else:
             return end, False
     return end, True
+
+
+def begin_of(wal: bytes) -> int:
+    """Return where a log begins that lacks what is below."""
+    return len(wal) - len(wal.lstrip(bytes((HOLE,))))
+
+
+def filled(wal: bytes, other: bytes) -> bytes:
+    """Return `wal` with the bytes of another log in its holes."""
+    begin = min(begin_of(wal), len(other))
+    return other[:begin] + wal[begin:]
 
 
 def continuations(wal: bytes, tail: bytes, writer: int, *, aborts: bool) -> list[bytes]:

@@ -12,6 +12,7 @@ from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_stream import FAST_STREAM
+from tests.proof.mutants.late import LATE
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
 from tests.proof.mutants.limits import BOUNDS
@@ -44,6 +45,7 @@ MUTANTS = (
     *LEADING,
     *REPLACEMENTS,
     *LEARNERS,
+    *LATE,
     *SPARES,
     *DROPPING,
     *LOGICAL,

@@ -9,6 +9,8 @@ SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 FEEDING = "tests/proposer/test_feeding.py"
 SHARED = "tests/safekeeper/test_shared_slots.py::test_"
 NO_SLOTS = "the simulated safekeepers have no slots of clients"
+MEMBER_WAL = "tests/safekeeper/test_member_wal.py::test_"
+ONE_MEMBER = "the simulated readers ask the store, not the replication stream"
 
 READING = (
     Mutant(
@@ -16,6 +18,37 @@ READING = (
         "R13",
         "a reader without a ballot sees committed WAL only",
         (Edit("readable_end", "log.commit_lsn", "log.flush_lsn"),),
+    ),
+    Mutant(
+        "old-wal-is-at-its-holders-only",
+        "M8",
+        "a client gets WAL that another member holds from this one, too",
+        (
+            Edit(
+                "check_start",
+                "start_lsn < log.oldest_lsn and not is_elsewhere",
+                "start_lsn < log.oldest_lsn",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_wal_stream.py::"
+        "test_wal_that_another_member_holds_is_streamed",
+        why_named=ONE_MEMBER,
+    ),
+    Mutant(
+        "another-logs-wal-is-served",
+        "M8",
+        "WAL of other members is that of the same log",
+        (Edit("another_member", "greeting.log_uuid == own.log_uuid", "True"),),
+        turns_red=MEMBER_WAL + "a_log_of_the_same_name_is_not_read",
+        why_named=ONE_MEMBER,
+    ),
+    Mutant(
+        "silent-member-holds-nothing",
+        "M8",
+        "WAL counts as removed only if all members have said that they lack it",
+        (Edit("MemberWal._holder", "silent.append(str(error))", "None"),),
+        turns_red=MEMBER_WAL + "wal_is_not_called_removed_while_a_member_is_silent",
+        why_named=ONE_MEMBER,
     ),
     Mutant(
         "readers-get-half-a-record",

@@ -17,6 +17,7 @@ from tests.proof.sim.replacing import is_finished
 from tests.proof.sim.servers import best_log, members, restored, survivor_of
 from walkeeper_proposer.consensus.campaign import Purpose
 from walkeeper_proposer.consensus.proposer_events import Outcome
+from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
 
 if TYPE_CHECKING:
     from tests.proof.sim.story import Story
@@ -170,6 +171,8 @@ def _are_equal(story: Story) -> bool:
     acked = story.oracles.acknowledged
     drivers = [(node.name, node.driver) for node in members(story)]
     if any(d is None or d.acceptor.commit_lsn < acked.end_lsn for _, d in drivers):
+        return False
+    if any(d is not None and lacks_bytes(d) for _, d in drivers):
         return False
     for name, driver in drivers:
         assert driver is not None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.proof.sim.late_newcomers import goal_facts, is_contested, unseen
 from tests.proof.sim.network import Connection
 from tests.proof.sim.oracle import Standing
 from tests.proof.sim.safekeeper_node import SafekeeperNode
@@ -286,7 +287,8 @@ def is_finished(story: Story) -> bool:
     )
     leaving = tuple(map(member_id, current.leavers))
     ack_quorum = current.target.ack_quorum
-    goal = Goal("main", leaving, joining, ack_quorum, allow_single_ack=True)
+    late = goal_facts(story)
+    goal = Goal("main", leaving, joining, ack_quorum, allow_single_ack=True, **late)
     story.operators.append(Operator(story, goal, coming))
     return False
 
@@ -319,12 +321,13 @@ def _replaced(
 ) -> tuple[Goal, list[Newcomer]]:
     random = story.world.random
     leaving = random.choice(lost or current.members)
-    number = len(story.safekeepers) + 10
-    same = random.random() < 0.5
+    number = len(story.safekeepers) + 10 + unseen(story)
+    same = random.random() < 0.5 and not is_contested(story)
     joining = member_id(leaving) if same else number
     arriving = newcomers.Newcomer(joining, f"n{number}:1", NEWCOMER)
-    instead = random.random() < 0.3
-    goal = Goal("main", (member_id(leaving),), (arriving,), instead=instead)
+    instead = random.random() < 0.3 and not is_contested(story)
+    late = goal_facts(story)
+    goal = Goal("main", (member_id(leaving),), (arriving,), instead=instead, **late)
     return goal, [Newcomer(story, joining)]
 
 
@@ -337,11 +340,12 @@ def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Ne
         return None, []
     quorum = random.choice(range(majority(later) if random.random() < 0.7 else 1, later + 1))
     leaving = tuple(map(member_id, random.sample(current.members, max(0, -change))))
-    number = len(story.safekeepers) + 10
+    number = len(story.safekeepers) + 10 + unseen(story)
     coming = [Newcomer(story, number + n) for n in range(max(0, change))]
     joining = tuple(
         newcomers.Newcomer(each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n)
         for n, each in enumerate(coming)
     )
-    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True)
+    late = goal_facts(story)
+    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True, **late)
     return goal, coming

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
-from tests.proof.sim import faults, healing, plots, replacing, silent_members
+from tests.proof.sim import faults, healing, late_newcomers, plots, replacing, silent_members
 from tests.proof.sim.archive import Archived
 from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import Oracles, Standing
@@ -54,6 +54,7 @@ class Story:
         self.writing: list[Primary] | None = None  # if None, the two that were started last
         self.proposers: list[ProposerNode] = []
         self.operators: list[replacing.Operator] = []
+        self.holders = late_newcomers.Holders()
         self.is_staged = False  # a plot directs the proposers, their supervisors hold still
         self._names = 0
 
@@ -128,6 +129,8 @@ class Story:
         plots.schedule(self)
         if options.replaces:
             replacing.schedule(self)
+        if options.late:
+            late_newcomers.schedule(self)
         if options.repairs:
             silent_members.schedule(self)
         for _ in range(options.proposers):
@@ -289,6 +292,8 @@ class Story:
         nodes = [node for node in self.safekeepers if node.loss is None]
         standings = [Standing(n.name, n.rank, n.disks.holds(begin_lsn, wal)) for n in nodes]
         if self.world.options.replaces:
+            if self.world.options.late:
+                self.holders.check(nodes)
             replacing.judge_survival(self, f"{what} up to {begin_lsn + len(wal)}", standings)
             return standings
         votes = self.configuration.vote_quorum

@@ -28,6 +28,7 @@ class AskedOptions(TypedDict, total=False):
     cancels: bool  # half of the replacements are taken back, or it is tried
     repairs: bool  # spares take the place of silent members (silent_members.py)
     resizes: bool  # members are added and removed too, and the ack quorum is set
+    late: bool  # newcomers' logs begin late (late_newcomers.py)
     is_busy: bool  # messages that arrive meanwhile are received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
     is_bulk: bool  # transactions are long, and WAL goes as slots move
@@ -88,6 +89,7 @@ class Options:
     has_archive: bool = False  # see AskedOptions
     resizes: bool = False  # see AskedOptions
     repairs: bool = False  # see AskedOptions
+    late: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

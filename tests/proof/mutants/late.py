@@ -1,0 +1,146 @@
+"""M5: newcomers whose logs begin late, who holds what they lack, and how they are filled."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import ONLY_MEMORY, REAL_DESCRIPTORS, Edit, Mutant
+
+TEST = "tests/consensus/test_pure_late.py::test_"
+FILLING = "tests/safekeeper/test_segment_filling.py::test_"
+
+MINUTES = "the exploration that sees it, members-late, takes minutes"
+DOWNWARDS = "the simulated power cuts come seldom while a log is filled"
+
+LATE = (
+    Mutant(
+        "late-set-is-final-with-too-few-holders",
+        "M5",
+        "a set is final only if an ack quorum of it holds all WAL before the joint term",
+        (Edit("filling", "current.begins_late and not is_held(current, at_work)", "False"),),
+        turns_red=TEST + "the_members_stay_joint_until_the_newcomer_is_filled",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "lacking-member-counts-as-holder",
+        "M5",
+        "a member is no holder of WAL below the beginning of its log",
+        (
+            Edit(
+                "is_held",
+                "s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
+                "s.flush_lsn >= start_lsn",
+            ),
+        ),
+        turns_red=TEST + "a_set_is_final_only_if_an_ack_quorum_of_it_holds_each_byte",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "laggard-counts-as-holder",
+        "M5",
+        "a member is no holder of WAL before the joint term that it has not got",
+        (
+            Edit(
+                "is_held",
+                "s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
+                "s.first_lsn <= kept_lsn",
+            ),
+        ),
+        turns_red=TEST + "a_set_is_final_only_if_an_ack_quorum_of_it_holds_each_byte",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "late-log-begins-before-a-commit",
+        "M3",
+        "a log begins late only where a leader of the learning members has committed",
+        (Edit("_late_base", "s.has_committed and s.commit_lsn >= _last_start(s)", "True"),),
+        turns_red=TEST + "no_log_begins_late_before_a_term_is_committed",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "restart-lsn-passes-a-late-log",
+        "M5",
+        "restart_lsn waits until a log that begins late is filled",
+        (
+            Edit(
+                "Leader.advance_commit",
+                "min(self.restart_lsn_max, self.held_lsn)",
+                "self.restart_lsn_max",
+            ),
+        ),
+        turns_red=TEST + "restart_lsn_waits_until_a_late_log_is_filled",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "fast-restart-lsn-passes-a-late-log",
+        "M5",
+        "the fast path lets restart_lsn wait as the slow path does",
+        (
+            Edit(
+                "expected_stream.expected_stream",
+                "min(leader.restart_lsn_max, leader.held_lsn)",
+                "leader.restart_lsn_max",
+            ),
+        ),
+        turns_red=TEST + "the_fast_path_lets_restart_lsn_wait_as_well",
+        why_named=MINUTES,
+    ),
+    Mutant(
+        "archived-logs-are-waited-for",
+        "M5",
+        "without late logs the beginning of a log holds back nothing",
+        (Edit("lacking", "not configuration.begins_late", "False"),),
+        turns_red=TEST + "logs_of_members_without_late_ones_hold_back_nothing",
+        why_named=ONLY_MEMORY,
+    ),
+    Mutant(
+        "any-log-may-begin-late",
+        "M5",
+        "a log begins late only under a configuration that earlier versions refuse",
+        (
+            Edit(
+                "joined",
+                "(ask.restart_lsn or ask.donors) and not configuration.begins_late",
+                "False",
+            ),
+        ),
+        turns_red=TEST + "a_newcomer_refuses_a_late_beginning_that_is_none",
+        why_named="the simulated programs are of one version",
+    ),
+    Mutant(
+        "late-logs-are-forgotten",
+        "M5",
+        "no later configuration forgets that logs may begin late",
+        (Edit("may_follow", "current.begins_late or later.begins_late", "later.begins_late"),),
+        turns_red=TEST + "no_later_configuration_forgets_that_logs_may_begin_late",
+        why_named="the simulated programs are of one version",
+    ),
+    Mutant(
+        "filled-segment-leaves-a-gap",
+        "M5",
+        "a segment is put in front of a log only if it ends where the log begins",
+        (Edit("WalStore.begin_with", "self._first_lsn == lsn + self.segment_bytes", "True"),),
+        turns_red=FILLING + "a_segment_is_not_put_where_it_would_leave_a_gap",
+        why_named=REAL_DESCRIPTORS,
+    ),
+    Mutant(
+        "first-files-come-first",
+        "M5",
+        "of a filled segment with several files, that of its first byte comes last",
+        (
+            Edit(
+                "fill_segment",
+                "reversed(timelines.owners(begin_lsn, begin_lsn + size))",
+                "timelines.owners(begin_lsn, begin_lsn + size)",
+            ),
+        ),
+        turns_red=FILLING + "a_power_cut_while_a_log_is_filled_leaves_no_gap[0]",
+        why_named=DOWNWARDS,
+    ),
+    Mutant(
+        "filled-before-its-head-is-committed",
+        "M5",
+        "a log is filled only when the record that goes on at its beginning is durably committed",
+        (Edit("may_fill", "_head_is_committed(store, commit_lsn)", "True"),),
+        turns_red=FILLING + "a_log_is_filled_once_its_first_record_is_committed",
+        why_named=DOWNWARDS,
+    ),
+)
