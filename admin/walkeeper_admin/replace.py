@@ -21,6 +21,7 @@ class Newcomer:
     joining: int
     address: Address
     instead: bool = False
+    zone: str = ""
 
 
 async def replace(
@@ -39,6 +40,7 @@ async def replace(
         address=shown_address(newcomer.address),
         at=addresses.index(newcomer.address),
         instead=newcomer.instead,
+        zone=newcomer.zone,
     )
     steps = replace_member(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)

@@ -68,11 +68,11 @@ async def _main(settings: ProposerSettings) -> int:
     life = _Life(settings, linked.all, on_streaming, commits)
     async with asyncio.TaskGroup() as group:
         sync_state = SyncState(settings.dsn, settings.application_name)
-        reporter = PrimaryReporter(
-            settings.cluster, lambda: life.core, lambda: linked.all, sync_state
-        )
         repairs = Repairs(
             settings.cluster, lambda: life.core, lambda: linked.all, settings.repair_grace_s
+        )
+        reporter = PrimaryReporter(
+            settings.cluster, lambda: life.core, lambda: linked.all, sync_state, repairs.shown
         )
         group.create_task(repairs.run(), name="repairs")
         group.create_task(sync_state.watch(), name="sync_state")

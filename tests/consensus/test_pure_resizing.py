@@ -60,7 +60,7 @@ def sets_within(most: int) -> list[MemberSet]:
 
 
 def made_of(each: MemberSet) -> Configuration:
-    return replace(OLD, members=each.members, ack_quorum=each.ack_quorum)
+    return OLD.having(each)
 
 
 # Quorums
@@ -451,3 +451,36 @@ def rivals(random: Random) -> Few:
 
 def test_rival_commands_never_make_two_configurations_of_one_generation() -> None:
     assert_one_for_each_generation(rivals)
+
+
+def test_a_second_replacement_keeps_the_address_of_the_first_newcomer() -> None:
+    """A proposer that was started with the addresses of the creation finds both."""
+    few, numbers = Any(3), count(1)
+
+    def replaced(leaving: int, joining: int) -> Configuration:
+        goal = Goal("main", (leaving,), newcomers(joining))
+        return run(few, command(few, goal, numbers))
+
+    made = replaced(3, 4)
+    assert made.address == "h4:1", "as a version that knows replacements alone writes it"
+    made = replaced(2, 5)
+    assert made.address == "h4:1,5@h5:1"
+    few.has_leader = False
+    steps = command(few, add(6), numbers)
+    batch = next(steps)
+    for _ in range(12):
+        batch = steps.send(few.answers(batch))
+    assert few.newest().address == "h4:1,5@h5:1,6@h6:1"
+    few.has_leader = True
+    made = run(few, cancel(few, numbers))
+    assert joined_addresses(made) == ("h4:1", "h5:1"), "those of members stay"
+
+
+def test_a_cancelled_first_replacement_leaves_no_address() -> None:
+    few, numbers = Any(3, has_leader=False), count(1)
+    steps = command(few, Goal("main", (3,), newcomers(4)), numbers)
+    batch = next(steps)
+    for _ in range(12):
+        batch = steps.send(few.answers(batch))
+    few.has_leader = True
+    assert run(few, cancel(few, numbers)).address == ""

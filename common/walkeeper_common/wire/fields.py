@@ -46,8 +46,16 @@ _HAS_TARGET = 0x40  # any other change follows; versions before it refuse such a
 _HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier versions refuse both
 _LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
 _SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
-_JOINT = 4  # beside _SPARES: a target follows, which decides as well
-_FEATURES = (_LEARNING, _SPARES, _SPARES | _LEARNING, _SPARES | _JOINT)
+_JOINT = 4  # beside another feature: a target follows, which decides as well
+_ZONES = 8  # a feature: the zones of each set follow, behind the address or target, and the spares
+_FEATURES = (
+    _LEARNING,
+    *(
+        kind | phase
+        for kind in (_SPARES, _ZONES, _SPARES | _ZONES)
+        for phase in (0, _LEARNING, _JOINT)
+    ),
+)
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -163,9 +171,9 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
-        if value.spares:
+        if value.spares or value.uses_zones:
             self.u8(value.ack_quorum | _HAS_FEATURES)
-            self._with_spares(value)
+            self._with_features(value)
             return
         if value.is_learning:
             self.u8(value.ack_quorum | _HAS_FEATURES)
@@ -182,14 +190,20 @@ class Writer:
             for text in change:
                 self.text(text)
 
-    def _with_spares(self, value: Configuration) -> None:
+    def _with_features(self, value: Configuration) -> None:
         phase = _LEARNING if value.is_learning else _JOINT if value.target is not None else 0
-        self.u8(_SPARES | phase)
+        spares, zones = _SPARES if value.spares else 0, _ZONES if value.uses_zones else 0
+        self.u8(phase | spares | zones)
         if phase:
             self._change(value)
         else:
             self.text(value.address)
-        self.members(value.spares)
+        if spares:
+            self.members(value.spares)
+        if zones:
+            for each in (value.present, value.target) if value.target else (value.present,):
+                self.u8(each.ack_zones)
+                self.members(each.zones)
 
     def _change(self, value: Configuration) -> None:
         assert value.target is not None, f"{value=}"
@@ -345,16 +359,22 @@ class Reader:
         if features not in _FEATURES:
             text = "a newer version of walkeeper wrote it; run that version here"
             raise self._error(f"the features of a configuration are {features}: {text}")
-        if features == _SPARES:
-            changed = replace(final, address=self.text())
-        else:
+        if features & (_LEARNING | _JOINT):
             changed = replace(self._change(final), is_learning=bool(features & _LEARNING))
-        if not features & _SPARES:
-            return changed
-        spares = self.members()
-        if not spares:
-            raise self._error("an empty list of spares")
-        return replace(changed, spares=spares)
+        else:
+            changed = replace(final, address=self.text())
+        if features & _SPARES:
+            changed = replace(changed, spares=self.members())
+            if not changed.spares:
+                raise self._error("an empty list of spares")
+        if features & _ZONES:
+            changed = replace(changed, ack_zones=self.u8(), zones=self.members())
+            if changed.target is not None:
+                target = replace(changed.target, ack_zones=self.u8(), zones=self.members())
+                changed = replace(changed, target=target)
+        if changed.uses_zones != bool(features & _ZONES):
+            raise self._error("zones that the features do not tell of, or the other way round")
+        return changed
 
     def _replacement(self, final: Configuration) -> Configuration:
         leaving, joining, address = self.text(), self.text(), self.text()

@@ -54,10 +54,9 @@ def final(current: Configuration) -> Configuration:
 
     A spare that has become a member is no spare any more."""
     assert current.target is not None and not current.is_learning, f"{current=}"
-    members, ack_quorum = current.target.members, current.target.ack_quorum
-    ids = {member_id(member) for member in members}
+    ids = {member_id(member) for member in current.target.members}
     spares = tuple(spare for spare in current.spares if spare_id(spare) not in ids)
-    following = replace(current, members=members, ack_quorum=ack_quorum, target=None)
+    following = replace(current.having(current.target), target=None)
     return replace(following, generation=current.generation + 1, spares=spares)
 
 
@@ -66,7 +65,10 @@ def cancelled(current: Configuration) -> Configuration:
 
     It has no spares, so that no repair begins what an operator has taken back (M6)."""
     assert current.target is not None, f"{current=}"
-    address = kept_addresses(current.address, current.members)
+    is_list = "@" in current.address  # else it is the newcomer's own
+    plain = plain_addresses(current.address) if is_list else ()
+    named = kept_addresses(current.address, current.members)
+    address = ",".join(entry for entry in (*plain, named) if entry)
     following = replace(current, target=None, address=address, is_learning=False, spares=())
     return replace(following, generation=current.generation + 1)
 
@@ -81,6 +83,13 @@ def kept_addresses(address: str, members: Iterable[str]) -> str:
     """Return the entries that name one of these members by its id."""
     ids = {str(member_id(member)) for member in members}
     return ",".join(entry for entry in address.split(",") if entry.partition("@")[0] in ids)
+
+
+def plain_addresses(address: str) -> tuple[str, ...]:
+    """Return the entries without an id: the first replacement of a log has made one.
+
+    Its member is not known, so no later change may forget the entry."""
+    return tuple(entry for entry in address.split(",") if entry and "@" not in entry)
 
 
 def is_successor(current: Configuration, following: Configuration) -> bool:
@@ -113,10 +122,8 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
     if steps == 1:
         return is_successor(current, later)
     same = replace(
-        current,
+        current.having(later.present),
         generation=later.generation,
-        members=later.members,
-        ack_quorum=later.ack_quorum,
         target=later.target,
         address=later.address,
         is_learning=later.is_learning,
@@ -178,9 +185,15 @@ def shown_change(configuration: Configuration) -> str:
 
 
 def shown_set(each: MemberSet) -> str:
-    """Return `1, 2, 3 (ack quorum 2)`, for people."""
-    ids = ", ".join(str(member_id(member)) for member in each.members)
-    return f"{ids} (ack quorum {each.ack_quorum})"
+    """Return `1, 2, 3 (ack quorum 2)`, with zones if there are some, for people."""
+    shown = (
+        f"{member_id(member)} in {each.zone_of(member)}"
+        if each.zone_of(member)
+        else str(member_id(member))
+        for member in each.members
+    )
+    rule = f", of {each.ack_zones} zones" if each.ack_zones else ""
+    return f"{', '.join(shown)} (ack quorum {each.ack_quorum}{rule})"
 
 
 @dataclass(frozen=True, slots=True)

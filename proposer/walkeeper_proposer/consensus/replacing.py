@@ -27,10 +27,11 @@ class Goal:
     address: str
     at: int
     instead: bool = False
+    zone: str = ""
 
     @property
     def change(self) -> changing.Goal:
-        newcomer = Newcomer(self.joining, self.address, self.at)
+        newcomer = Newcomer(self.joining, self.address, self.at, self.zone)
         return changing.Goal(self.cluster, (self.leaving,), (newcomer,), instead=self.instead)
 
 

@@ -26,6 +26,7 @@ from tests.proof.mutants.spares import SPARES
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.telling import TELLING
 from tests.proof.mutants.voting import VOTING
+from tests.proof.mutants.zones import ZONES
 
 MUTANTS = (
     *VOTING,
@@ -45,6 +46,7 @@ MUTANTS = (
     *REPLACEMENTS,
     *LEARNERS,
     *SPARES,
+    *ZONES,
     *DROPPING,
     *LOGICAL,
     *COPYING,

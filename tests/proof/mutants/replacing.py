@@ -377,10 +377,24 @@ REPLACEMENTS = (
         why_named="the simulated operators have no time limit",
     ),
     Mutant(
+        "second-replacement-forgets-an-address",
+        "M1",
+        "the log keeps the address of the newcomer of a replacement that has ended",
+        (Edit("member_change.plain_addresses", 'entry and "@" not in entry', "False"),),
+        turns_red=RESIZE_TEST + "a_second_replacement_keeps_the_address_of_the_first_newcomer",
+        why_named="the simulated proposers know all addresses",
+    ),
+    Mutant(
         "both-sets-count-alike",
         "M1",
         "with joint members each set commits by its own ack quorum",
-        (Edit("Leader.counted", "each.ack_quorum", "self.configuration.ack_quorum"),),
+        (
+            Edit(
+                "Leader.advance_commit",
+                "each.acknowledged(flushed)",
+                "sorted(flushed)[len(flushed) - self.configuration.ack_quorum]",
+            ),
+        ),
         turns_red=f"{SCENARIO}[ack_quorum_changes_with_two_sets]",
         searched_by=(RESIZE,),
         why_named=SEARCHED,
