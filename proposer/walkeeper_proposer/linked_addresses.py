@@ -20,6 +20,7 @@ class LinkedAddresses:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
         self._joined: dict[str, Address] = {}  # likewise: those that have become members
+        self._unnamed: set[Address] = set()  # of members whose ids are not known
 
     def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.
@@ -56,13 +57,18 @@ class LinkedAddresses:
         told = []
         for number, text in joined_entries(configuration):
             address = parse_address(text)
+            member = _member(configuration, number)
+            if member and address in self._unnamed:
+                self._unnamed.remove(address)
+                self._joined[member] = address
             if address in self.all:
                 continue
             self.all = (*self.all, address)
             name = _newcomer(configuration, number)
-            member = _member(configuration, number)
             if member:
                 self._joined[member] = address
+            elif not name:
+                self._unnamed.add(address)
             if name:
                 self._joining[name] = address
                 shown = shown_address(address)

@@ -100,3 +100,14 @@ def test_several_newcomers_join_and_one_of_them_is_given_up() -> None:
     assert len(linked.follow(other)) == 1 and linked.all == (*GIVEN, FOURTH)
     assert "has become a member" in linked.follow(final(other))[0]
     assert linked.all == (*GIVEN, FOURTH)
+
+
+def test_a_member_whose_id_was_not_known_loses_its_link_when_it_leaves() -> None:
+    """A later change names it, and then it leaves."""
+    linked = LinkedAddresses(GIVEN)
+    linked.follow(final(JOINT))
+    assert linked.all == (*GIVEN, FOURTH)
+    begun = joint_with(final(JOINT), MADE.present, "4@d:1")
+    assert linked.follow(begun) == []
+    assert "is no member any more" in linked.follow(final(begun))[0]
+    assert linked.all == GIVEN

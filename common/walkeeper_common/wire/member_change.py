@@ -85,10 +85,34 @@ def kept_addresses(address: str, members: Iterable[str]) -> str:
     return ",".join(entry for entry in address.split(",") if entry.partition("@")[0] in ids)
 
 
+def with_ids(current: Configuration, histories: Iterable[History]) -> str:
+    """Return the addresses, with an id for the one that the first replacement has left without.
+
+    That one is of the last newcomer. The histories tell it, unless they are folded."""
+    entries = current.address.split(",")
+    plain, owner = plain_addresses(current.address), _last_newcomer(current, histories)
+    if owner is None or len(plain) != 1 or current.target is not None:
+        return current.address
+    named = f"{member_id(owner)}@{plain[0]}"
+    return ",".join(named if entry == plain[0] else entry for entry in entries)
+
+
+def _last_newcomer(current: Configuration, histories: Iterable[History]) -> str | None:
+    """Return the present member that no earlier set had, or None if there is not one of them."""
+    earlier = {
+        members
+        for history in histories
+        for members in (fragment.members for fragment in history)
+        if not set(current.members) <= set(members)
+    }
+    new = [m for m in current.members if earlier and not any(m in each for each in earlier)]
+    return new[0] if len(new) == 1 else None
+
+
 def plain_addresses(address: str) -> tuple[str, ...]:
     """Return the entries without an id: the first replacement of a log has made one.
 
-    Its member is not known, so no later change may forget the entry."""
+    As long as its member is not known, no later change forgets the entry."""
     return tuple(entry for entry in address.split(",") if entry and "@" not in entry)
 
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN
 from walkeeper_common.quorum import (
     Configuration,
@@ -50,6 +51,7 @@ from walkeeper_common.wire.member_change import (
     learning_with,
     plain_addresses,
     shown_change,
+    with_ids,
 )
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_common.zones import refuse_zone_stop
@@ -219,7 +221,7 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             prepared = yield from _prepare_all(goal, current)
             if prepared is None:
                 continue
-            following = _begun(goal, current, prepared)
+            following = _begun(goal, current, prepared, [s.history for s in states.values()])
         decided = yield from decide(goal.cluster, current, following, places, states, draw)
         if decided is not None:
             begun = decided if decided == following and decided.target is not None else begun
@@ -383,7 +385,9 @@ def _next_step(current: Configuration) -> Configuration:
     return final(current)
 
 
-def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configuration:
+def _begun(
+    goal: Goal, current: Configuration, names: Sequence[str], histories: Sequence[History]
+) -> Configuration:
     """Return the first configuration of the change; other flaws of it are found later."""
     for name in names:
         number = member_id(name)
@@ -398,10 +402,12 @@ def _begun(goal: Goal, current: Configuration, names: Sequence[str]) -> Configur
     joining = {name: at for name, at in known.items() if name not in current.members}
     begin = learning_with if joining else joint_with
     following = begin(current, target, "")
-    plain = [each for each in plain_addresses(current.address) if each not in joining.values()]
-    is_first = not plain and "@" not in current.address and not current.spares
+    known_so_far = with_ids(current, histories)
+    plain = [each for each in plain_addresses(known_so_far) if each not in joining.values()]
+    staying = kept_addresses(known_so_far, (*current.members, *target.members))
+    is_first = not plain and not staying and "@" not in current.address and not current.spares
     if following.is_replacing and is_first and not following.uses_zones:
         return begin(current, target, next(iter(joining.values())))  # as older versions do
-    kept = [*plain, kept_addresses(current.address, (*current.members, *target.members))]
     added = [f"{member_id(name)}@{at}" for name, at in joining.items()]
-    return begin(current, target, ",".join(entry for entry in (*kept, *added) if entry))
+    entries = [entry for entry in (*plain, *staying.split(","), *added) if entry]
+    return begin(current, target, ",".join(dict.fromkeys(entries)))
