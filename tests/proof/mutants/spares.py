@@ -88,7 +88,7 @@ SPARES = (
     _auditor(
         "held-repair-gives-no-reason",
         "a repair that is held back says why, and until when",
-        Edit("Auditor.audit", "self.held = self._held(", "self._held("),
+        Edit("Auditor._held", "self._begun_s[0] + REPAIRS_S", "None"),
         "a_repair_that_is_held_back_says_why_and_until_when",
     ),
     _auditor(

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 TEST = "tests/consensus/test_pure_zones.py::test_"
 FAST = "tests/proposer/test_fast_stream.py::test_the_zones_are_those_of_the_rules"
+WORLDS = ("zones-of-two-and-two",)
 ADVICE = "it loses no commit, so no oracle sees it"
 
 
@@ -14,30 +15,34 @@ def _named(name: str, rule: str, what: str, edit: Edit, test: str, why: str = SE
 
 
 ZONES = (
-    _named(
+    Mutant(
         "acks-count-no-zones",
         "R19, R10",
         "an ack set has members of as many zones as the rule says",
-        Edit("MemberSet.commits", "len(self.zones_of(names)) >= self.ack_zones", "True"),
-        "a_vote_quorum_is_what_no_ack_quorum_avoids",
+        (Edit("MemberSet.commits", "len(self.zones_of(names)) >= self.ack_zones", "True"),),
+        WORLDS,
+        turns_red=TEST + "a_vote_quorum_is_what_no_ack_quorum_avoids",
+        why_named="more votes elect then, and the register needs fewer: that loses no commit",
     ),
-    _named(
+    Mutant(
         "commit-lsn-counts-no-zones",
         "R10, R19",
         "commit_lsn is on as many zones as the rule says",
-        Edit("MemberSet.acknowledged", "not self.ack_zones", "True"),
-        "commit_lsn_is_what_an_ack_quorum_has",
+        (Edit("MemberSet.acknowledged", "not self.ack_zones", "True"),),
+        WORLDS,
     ),
-    _named(
+    Mutant(
         "votes-of-any-zones-elect",
         "R19",
         "fewer votes than n - a + 1 elect only if they are all that are outside of z - 1 zones",
-        Edit(
-            "MemberSet.elects",
-            "not self.commits([m for m in self.members if m not in names])",
-            "sum(m in names for m in self.members) >= self.voters_min",
+        (
+            Edit(
+                "MemberSet.elects",
+                "not self.commits([m for m in self.members if m not in names])",
+                "sum(m in names for m in self.members) >= self.voters_min",
+            ),
         ),
-        "a_vote_quorum_is_what_no_ack_quorum_avoids",
+        WORLDS,
     ),
     _named(
         "final-set-forgets-its-zones",
