@@ -20,7 +20,7 @@ class LinkedAddresses:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
         self._joined: dict[str, Address] = {}  # likewise: those that have become members
-        self._unnamed: set[Address] = set()  # of members whose ids are not known
+        self._unnamed: set[Address] = set()  # whose ids are not known
 
     def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.

@@ -228,6 +228,7 @@ SAMPLES: list[Message] = [
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
     PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, ("role x",), "why"),
+    PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, (), "", "held back: why"),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

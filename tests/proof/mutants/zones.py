@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 TEST = "tests/consensus/test_pure_zones.py::test_"
-FAST = "tests/proposer/test_fast_stream.py::test_the_zones_are_those_of_the_rules"
+SHOWN = "tests/cli/test_zones_and_spares.py::test_"
+FAST = "tests/proposer/test_fast_zones.py::test_the_zones_are_those_of_the_rules"
 WORLDS = ("zones-of-two-and-two",)
 ADVICE = "it loses no commit, so no oracle sees it"
 
@@ -66,6 +67,22 @@ ZONES = (
         Edit("zones.refuse_zone_stop", "stops is not None", "False"),
         "a_rule_under_which_a_zone_stops_commits_needs_a_word",
         ADVICE,
+    ),
+    Mutant(
+        "lacking-zone-is-not-named",
+        "R19",
+        "status names the zones that a commit lacks",
+        (Edit("zones.lacking_zones", "len(known) < each.ack_zones", "False"),),
+        turns_red=SHOWN + "without_enough_zones_commits_hang_and_status_says_why",
+        why_named=ADVICE,
+    ),
+    Mutant(
+        "held-repair-floods-the-log",
+        "M6",
+        "the log says once an hour that a repair is held back",
+        (Edit("Repairs._tell_held", "now_s - self._told_s >= REPAIRS_S", "True"),),
+        turns_red=SHOWN + "the_log_says_once_an_hour_that_a_repair_is_held_back",
+        why_named=ADVICE,
     ),
     _named(
         "spare-of-any-zone-comes-first",
