@@ -1,7 +1,7 @@
 """The sets of a log's members, its zones and its spares, from the document of `status`. Pure.
 
 sets_of(facts)            the sets whose quorums are needed; the rules are MemberSet's
-zone_facts(facts, well)   which zones there are, and which may fail now
+zone_facts(facts, well)   the zones, and the reason why one may not fail now
 zone_lines, spare_lines   the same for people
 """
 

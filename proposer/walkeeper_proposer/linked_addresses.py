@@ -20,16 +20,23 @@ class LinkedAddresses:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
         self._joined: dict[str, Address] = {}  # likewise: those that have become members
-        self._unnamed: set[Address] = set()  # whose ids are not known
+        self.generation = 0  # of the newest configuration that was followed
+        self._unnamed: set[Address] = set()  # joined, with an unknown id
 
     def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.
 
         Return what an operator has to know of each change of `all`.
         """
-        if configuration is None:
+        if configuration is None or configuration.generation < self.generation:
             return []
+        self.generation = configuration.generation
         return [*self._decided(configuration), *self._added(configuration)]
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members and newcomers that have a link because they joined."""
+        return frozenset((*self._joining, *self._joined))
 
     def _decided(self, configuration: Configuration) -> list[str]:
         """Keep or drop each newcomer, once it is known whether it became a member."""

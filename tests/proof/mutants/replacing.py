@@ -377,21 +377,6 @@ REPLACEMENTS = (
         why_named="the simulated operators have no time limit",
     ),
     Mutant(
-        "second-replacement-forgets-an-address",
-        "M1",
-        "the log keeps the address of the newcomer of a replacement that has ended",
-        (
-            Edit("changing._begun", "with_ids(current, histories)", "current.address"),
-            Edit(
-                "changing._begun",
-                '(*plain, *staying.split(","), *added)',
-                '(*staying.split(","), *added)',
-            ),
-        ),
-        turns_red=RESIZE_TEST + "a_second_replacement_keeps_the_address_of_the_first_newcomer",
-        why_named="the simulated proposers know all addresses",
-    ),
-    Mutant(
         "both-sets-count-alike",
         "M1",
         "with joint members each set commits by its own ack quorum",
