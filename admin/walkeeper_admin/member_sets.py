@@ -93,6 +93,12 @@ def failure_lines(failures: dict[str, str | None]) -> list[str]:
     ]
 
 
+def commit_with(cluster: dict[str, Any], numbers: Collection[int]) -> bool:
+    """Return True if the present members with these ids are an ack quorum."""
+    names = [member for member in cluster["members"] if member_id(member) in numbers]
+    return bool(cluster["members"]) and set_of(cluster).commits(names)
+
+
 def lacking_in(cluster: dict[str, Any], heard: Collection[int]) -> str | None:
     """Return which zones a commit lacks if only the members with these ids acknowledge, or None."""
     if not cluster.get("ack_zones"):

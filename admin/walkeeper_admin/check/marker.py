@@ -24,7 +24,7 @@ from typing import Any
 import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
-from walkeeper_admin.member_sets import have_quorum, set_of
+from walkeeper_admin.member_sets import commit_with, set_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
@@ -109,14 +109,14 @@ async def wait_on_quorum(marker: Marker, gather: Gather, timeout_s: float) -> Fi
     deadline_s = time.monotonic() + timeout_s
     while True:
         document = await gather()
-        members = {member_id(member): member for member in document["cluster"]["members"]}
+        members = set(map(member_id, document["cluster"]["members"]))
         have = sorted(
             line["id"]
             for line in document["safekeepers"]
             if line["id"] in members and _reaches(line["flush_lsn"], marker.lsn)
         )
         needed = shown_acks(set_of(document["cluster"])) if members else "all"
-        if members and have_quorum(document["cluster"], [members[number] for number in have]):
+        if commit_with(document["cluster"], have):
             shown = ", ".join(map(str, have))
             return ok("quorum", f"safekeepers {shown} have the marker on disk; {needed} suffice")
         if time.monotonic() >= deadline_s:
