@@ -194,6 +194,11 @@ def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[i
             f"{settings.ack_quorum}: it is fixed; give --ack-quorum {log.ack_quorum}, or choose "
             "another --cluster"
         )
+    if settings.ack_zones not in (0, log.ack_zones):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists, and {ack_rule(log.present)}: change "
+            "that with `walkeeper members set-ack-quorum --ack-zones`, or choose another --cluster"
+        )
     if ids != members and not is_changing:
         raise Refused(
             f"the log of cluster {settings.cluster!r} exists with the safekeepers "

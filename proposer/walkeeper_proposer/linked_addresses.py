@@ -20,7 +20,7 @@ class LinkedAddresses:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
         self._joined: dict[str, Address] = {}  # likewise: those that have become members
-        self.generation = 0  # of the newest configuration that was followed
+        self.generation = 0  # the newest one that it followed
         self._unnamed: set[Address] = set()  # joined, with an unknown id
 
     def follow(self, configuration: Configuration | None) -> list[str]:

@@ -13,11 +13,14 @@ from click.testing import CliRunner
 from tests.cli.test_status import LEADER, MEMBERS, asked
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.status_checks import from_status
+from walkeeper_admin.create import CreateSettings, _set
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.members import members_document
 from walkeeper_admin.members import table as members_table
 from walkeeper_admin.status import table
 from walkeeper_cli.program import cli
+from walkeeper_common.errors import Refused
+from walkeeper_common.quorum import MemberSet
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.repairing import REPAIRS_S, Held
 from walkeeper_proposer.repairs import Repairs
@@ -124,3 +127,21 @@ def test_the_log_says_once_an_hour_that_a_repair_is_held_back(
     repairs._tell_held(9000.0)
     assert repairs.shown() == ""
     assert json.dumps(repairs.facts)
+
+
+def test_a_log_is_created_with_zones_or_not_at_all() -> None:
+    def made(zones: dict[int, str], **rule: Any) -> MemberSet:
+        settings = CreateSettings((("h", 1), ("h", 2), ("h", 3)), "", zones=zones, **rule)
+        return _set(settings, ("1#aa", "2#bb", "3#cc"), 2)
+
+    abc = {1: "a", 2: "b", 3: "c"}
+    assert made(abc, ack_zones=2) == MemberSet(("1#aa", "2#bb", "3#cc"), 2, 2, ("a", "b", "c"))
+    assert made({}) == MemberSet(("1#aa", "2#bb", "3#cc"), 2)
+    for zones, text in (
+        (abc | {4: "d"}, "--zones names safekeeper 4"),
+        ({1: "a", 2: "b"}, "need a zone of safekeeper 3"),
+        ({1: "a", 2: "b", 3: "b"}, "with the loss of zone a no ack quorum would be left"),
+    ):
+        with pytest.raises(Refused, match=text):
+            made(zones, ack_zones=2)
+    assert made({1: "a", 2: "b", 3: "b"}, ack_zones=2, allow_zone_stop=True).ack_zones == 2
