@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, MemberSet
@@ -129,3 +133,29 @@ def test_a_newcomer_that_was_given_up_between_two_elections_loses_its_link() -> 
     assert linked.follow(MADE) == [] and linked.all == (*GIVEN, FOURTH)
     linked.follow(cancelled(JOINT))
     assert linked.all == GIVEN and linked.members == frozenset()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_greets_first_the_links_come_to_rest(seed: int) -> None:
+    """A member that lags shows an older configuration in each life of the proposer."""
+    back = cancelled(JOINT)
+    again = joint(back, leaving="2#b", joining="5#e", address="e:1")
+    chain = (MADE, JOINT, back, again, cancelled(again))
+    random, linked = Random(seed), LinkedAddresses(GIVEN)
+    newest = random.choice(chain[1:])
+    shown = [each for each in chain if each.generation <= newest.generation]
+    begun_anew = 0
+    for _ in range(10 * len(chain)):
+        campaign = Campaign(
+            "main", b"p" * 16, 4, addresses=frozenset(map(shown_address, linked.all)),
+            linked=linked.members, linked_generation=linked.generation,
+        )  # fmt: skip
+        greeting = (random.choice(shown), newest)
+        other = next((each for each in greeting if campaign.needs_other_links(each)), None)
+        if other is not None:
+            begun_anew += 1
+            linked.follow(other)
+    assert begun_anew < len(chain)
+    linked.follow(newest)
+    newcomer = {JOINT: [FOURTH], again: [FIFTH]}.get(newest, [])
+    assert linked.all == (*GIVEN, *newcomer)

@@ -57,13 +57,15 @@ class Campaign:
     def needs_other_links(self, configuration: Configuration) -> bool:
         """Return True if a link lacks to a member that joined, or leads to one that was given up.
 
-        The shell then adds or drops links. A member that lags may show an older configuration.
+        The shell then adds or drops links. An older configuration, of a member that lags, changes
+        none: a proposer would begin anew without end.
         """
-        joined = joined_addresses(configuration) if self.addresses else ()
+        if not self.addresses or configuration.generation <= self.linked_generation:
+            return False
+        joined = joined_addresses(configuration)
         if any(address not in self.addresses for address in joined):
             return True
-        is_newer = configuration.generation > self.linked_generation
-        return is_newer and not self.linked <= set(configuration.everyone)
+        return not self.linked <= set(configuration.everyone)
 
     def lingers(self, missing: int, ticks: int) -> bool:
         """Return True while `settle` waits for answers that its quorum does not need.

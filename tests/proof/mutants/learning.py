@@ -113,13 +113,30 @@ LEARNERS = (
         (
             Edit(
                 "Campaign.needs_other_links",
-                "is_newer and not self.linked <= set(configuration.everyone)",
+                "not self.linked <= set(configuration.everyone)",
                 "False",
             ),
         ),
         turns_red=(
             "tests/proposer/test_pure_linked_addresses.py::"
             "test_a_newcomer_that_was_given_up_between_two_elections_loses_its_link"
+        ),
+        why_named="the simulated proposers know all addresses",
+    ),
+    Mutant(
+        "older-members-change-the-links",
+        "M1",
+        "an older configuration, of a member that lags, changes no link of a proposer",
+        (
+            Edit(
+                "Campaign.needs_other_links",
+                "configuration.generation <= self.linked_generation",
+                "False",
+            ),
+        ),
+        turns_red=(
+            "tests/proposer/test_pure_linked_addresses.py::"
+            "test_whoever_greets_first_the_links_come_to_rest"
         ),
         why_named="the simulated proposers know all addresses",
     ),
