@@ -135,9 +135,10 @@ class ZonesSet(ChangeFault):
 
 
 class SparesListed(SpareFault):
-    """A spare is named, and taken off the list."""
+    """A spare is named, and taken off the list. No member dies: the spare would take its place."""
 
     name = "spares_listed"
+    victims = ("nobody", "command", "proposer")
 
     def there(self) -> tuple[str, ...]:
         return ("spare", "add", self.spare)
