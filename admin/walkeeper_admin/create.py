@@ -31,7 +31,7 @@ from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
-from walkeeper_common.zones import ack_rule, refuse_zone_stop
+from walkeeper_common.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command
@@ -327,7 +327,8 @@ def _configuration(
     if configuration.present != wanted:
         raise Refused(
             f"the log of cluster {settings.cluster!r} was made with members "
-            f"{', '.join(configuration.members)} and {ack_rule(configuration.present)}"
+            f"{', '.join(configuration.members)} and ack quorum {configuration.ack_quorum}"
+            f"{zones_clause(configuration.present)}"
         )
     return configuration
 

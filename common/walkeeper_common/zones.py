@@ -90,3 +90,8 @@ def refuse_zone_stop(each: MemberSet, *, is_allowed: bool) -> None:
             f"{stops}, and commits would hang: add members in other zones, or lower --ack-zones or "
             "--ack-quorum; to accept that, add --allow-zone-stop"
         )
+
+
+def zones_clause(each: MemberSet) -> str:
+    """Return ` of 2 zones` behind an ack quorum, or an empty text if zones do not count."""
+    return f" of {each.ack_zones} zones" if each.ack_zones else ""

@@ -86,6 +86,7 @@ def command(
     """
     from walkeeper_admin.create import CreateSettings, create
     from walkeeper_common.quorum import member_id
+    from walkeeper_common.zones import zones_clause
 
     settings = CreateSettings(
         safekeepers=safekeepers,
@@ -107,8 +108,8 @@ def command(
     start = f"from {made.creation_lsn} on timeline {made.timeline} of system {made.system_id}"
     if logical:
         start = f"of decoded changes of system {made.system_id}"
-    rule = f" of {made.ack_zones} zones" if made.ack_zones else ""
-    log = f"on safekeepers {members}: ack quorum {made.ack_quorum}{rule}, {start}"
+    rule = f"{made.ack_quorum}{zones_clause(made.present)}"
+    log = f"on safekeepers {members}: ack quorum {rule}, {start}"
     if created.in_use:
         click.echo(f"cluster {cluster} exists and is in use {log}")
         return

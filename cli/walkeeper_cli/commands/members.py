@@ -266,6 +266,7 @@ def _change(
 
 def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
     from walkeeper_common.quorum import member_id
+    from walkeeper_common.zones import zones_clause
     from walkeeper_proposer.consensus.deciding import standing
 
     if as_json:
@@ -278,5 +279,5 @@ def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
         return
     click.echo(
         f"no change of members is under way in cluster {cluster}: {standing(made)}, ack quorum "
-        f"{made.ack_quorum}{f' of {made.ack_zones} zones' if made.ack_zones else ''}"
+        f"{made.ack_quorum}{zones_clause(made.present)}"
     )
