@@ -10,18 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
+from walkeeper_common.quorum import (
+    Configuration,
+    LogKind,
+    MemberSet,
+    flaw_of_set,
+    majority,
+    member_id,
+    member_name,
+    member_set,
+)
 from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
+from walkeeper_common.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command
@@ -48,6 +58,9 @@ class CreateSettings:
     if_not_exists: bool = False
     logical: bool = False
     timeout_s: float = 10.0
+    zones: Mapping[int, str] = field(default_factory=dict)
+    ack_zones: int = 0
+    allow_zone_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +194,11 @@ def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[i
             f"{settings.ack_quorum}: it is fixed; give --ack-quorum {log.ack_quorum}, or choose "
             "another --cluster"
         )
+    if settings.ack_zones not in (0, log.ack_zones):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists, and {ack_rule(log.present)}: change "
+            "that with `walkeeper members set-ack-quorum --ack-zones`, or choose another --cluster"
+        )
     if ids != members and not is_changing:
         raise Refused(
             f"the log of cluster {settings.cluster!r} exists with the safekeepers "
@@ -284,6 +302,7 @@ def _configuration(
         member_name(s.acceptor_id, s.incarnation)
         for s in sorted(states, key=lambda s: s.acceptor_id)
     )
+    wanted = _set(settings, members, quorum)
     begun = next((s.configuration for s in states if s.configuration is not None), None)
     kind = LogKind.LOGICAL if settings.logical else LogKind.PHYSICAL
     creation_lsn = primary.flush_lsn.round_down(primary.segment_bytes)
@@ -300,12 +319,29 @@ def _configuration(
         timeline=primary.timeline,
         members=members,
         ack_quorum=quorum,
+        ack_zones=wanted.ack_zones,
+        zones=wanted.zones,
     )
     _refuse_other_system(configuration, primary)
     _refuse_other_kind(settings, configuration)
-    if (configuration.members, configuration.ack_quorum) != (members, quorum):
+    if configuration.present != wanted:
         raise Refused(
             f"the log of cluster {settings.cluster!r} was made with members "
             f"{', '.join(configuration.members)} and ack quorum {configuration.ack_quorum}"
+            f"{zones_clause(configuration.present)}"
         )
     return configuration
+
+
+def _set(settings: CreateSettings, members: Sequence[str], quorum: int) -> MemberSet:
+    """Return the set of all members with their zones. Raise Refused if no log can have it."""
+    strangers = set(settings.zones) - set(map(member_id, members))
+    if strangers:
+        raise Refused(f"--zones names safekeeper {min(strangers)}, which --safekeepers does not")
+    zones = {member: settings.zones.get(member_id(member), "") for member in members}
+    wanted = member_set(zones, ack_quorum=quorum, ack_zones=settings.ack_zones)
+    flaw = flaw_of_set(wanted)
+    if flaw is not None:
+        raise Refused(f"{flaw}: mend --zones or --ack-zones")
+    refuse_zone_stop(wanted, is_allowed=settings.allow_zone_stop)
+    return wanted

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_troubles
+from walkeeper_admin.member_sets import lacking_in
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
 
@@ -253,6 +254,8 @@ def _no_quorum(
             remedy = f"bring back one of these, or take the change back: {back}"
             return Reason("no_quorum", State.CRITICAL, f"{text}; {back} takes that back", remedy)
         text = f"no quorum: commits hang; blocked by {listed}"
+        if zones := lacking_in(cluster, heard):
+            text += f"; {zones}"
         return Reason("no_quorum", State.CRITICAL, text, "bring back one of these safekeepers")
     joining = f"safekeeper {change['joining']}"
     if change["joining"] not in heard and not any(joining in name for name in blocking):

@@ -9,28 +9,53 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
+from walkeeper_admin.member_sets import (
+    failure_lines,
+    rules_of,
+    set_of,
+    shown_spare_list,
+    shown_spares,
+)
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, member_id, spare_address, spare_id
+from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set
 from walkeeper_proposer.consensus import sparing
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.newcomers import Newcomer
 from walkeeper_proposer.consensus.sparing import SpareGoal
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
+Coming: TypeAlias = tuple[int, Address, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRule:
+    """Carry what a command says about zones (`changing.Goal`). With None a rule stays."""
+
+    ack_zones: int | None = None
+    zones: tuple[tuple[int, str], ...] = ()
+    allow_stop: bool = False
+
+
+NO_ZONE_RULE = ZoneRule()
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Members `leaving` are to go, safekeepers `joining` are to come, `ack_quorum` is to count."""
+    """Members `leaving` are to go, safekeepers `joining` are to come, `ack_quorum` is to count.
+
+    `joining` has ids, addresses and zones. `rule` says how many zones count, and who is in which.
+    """
 
     leaving: tuple[int, ...] = ()
-    joining: tuple[tuple[int, Address], ...] = ()
+    joining: tuple[Coming, ...] = ()
     ack_quorum: int | None = None
     allow_single_ack: bool = False
+    rule: ZoneRule = NO_ZONE_RULE
 
 
 async def change(
@@ -41,7 +66,7 @@ async def change(
     tell: Callable[[str], None],
 ) -> Configuration:
     """Return the members in the end. `tell` gets a line when there is news. Refused."""
-    coming = [address for _, address in wanted.joining]
+    coming = [address for _, address, _ in wanted.joining]
     addresses = tuple(dict.fromkeys((*safekeepers, *coming)))
     goal = Goal(
         cluster,
@@ -50,6 +75,9 @@ async def change(
         wanted.ack_quorum,
         allow_single_ack=wanted.allow_single_ack,
         addresses=tuple(map(shown_address, addresses)),
+        ack_zones=wanted.rule.ack_zones,
+        zones=wanted.rule.zones,
+        allow_zone_stop=wanted.rule.allow_stop,
     )
     steps = change_members(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)
@@ -66,7 +94,7 @@ async def cancel(
 async def change_spares(
     safekeepers: Sequence[Address],
     cluster: str,
-    adding: Sequence[tuple[int, Address]],
+    adding: Sequence[Coming],
     removing: Sequence[int],
     limits: Limits,
     tell: Callable[[str], None],
@@ -75,23 +103,21 @@ async def change_spares(
 
     Raise Refused if a change of members is under way, or a new spare cannot become a member.
     """
-    addresses = tuple(dict.fromkeys((*safekeepers, *(address for _, address in adding))))
+    addresses = tuple(dict.fromkeys((*safekeepers, *(address for _, address, _ in adding))))
     goal = SpareGoal(cluster, _newcomers(adding, addresses), tuple(removing))
     steps = sparing.change_spares(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)
 
 
-def _newcomers(
-    joining: Sequence[tuple[int, Address]], addresses: Sequence[Address]
-) -> tuple[Newcomer, ...]:
+def _newcomers(joining: Sequence[Coming], addresses: Sequence[Address]) -> tuple[Newcomer, ...]:
     """Return the safekeepers with their places. Raise Refused if an id or an address is twice."""
-    coming = [address for _, address in joining]
-    numbers = [number for number, _ in joining]
+    coming = [address for _, address, _ in joining]
+    numbers = [number for number, _, _ in joining]
     if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):
         raise Refused("name each newcomer once, with an id and an address of its own")
     return tuple(
-        Newcomer(number, shown_address(address), addresses.index(address))
-        for number, address in joining
+        Newcomer(number, shown_address(address), addresses.index(address), zone)
+        for number, address, zone in joining
     )
 
 
@@ -102,23 +128,32 @@ async def show(safekeepers: Sequence[Address], cluster: str, timeout_s: float) -
     if not facts["members"]:
         reasons = "; ".join(str(line["error"]) for line in lines if line["error"])
         raise Refused(f"none of these safekeepers has a log of cluster {cluster!r}: {reasons}")
-    return members_document(facts, lines)
+    return members_document(facts, lines, document["spares"])
 
 
-def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the document of `members show --json` (docs/members.md)."""
-    old = sorted(map(member_id, facts["members"]))
-    sets = [_set(old, facts["ack_quorum"])]
+def members_document(
+    facts: dict[str, Any],
+    lines: Sequence[dict[str, Any]],
+    spares: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return the document of `members show --json` (docs/members.md).
+
+    `spares` are those of `status`; without them this finds them in the facts."""
+    present = set_of(facts)
+    sets = [_set(present)]
     changing, replacing = facts["changing"], facts["replacing"]
     if changing is not None:
-        sets.append(_set(changing["members"], changing["ack_quorum"]))
+        sets.append(_set(set_of({**changing, "members": map(str, changing["members"])})))
     elif replacing is not None:
-        new = {*old, replacing["joining"]} - {replacing["leaving"]}
-        sets.append(_set(sorted(new | {replacing["joining"]}), facts["ack_quorum"]))
+        old = next(m for m in present.members if member_id(m) == replacing["leaving"])
+        zone = replacing.get("zone") or ""
+        joining = f"{replacing['joining']}#"
+        sets.append(_set(replaced_set(present, leaving=old, joining=joining, zone=zone)))
     by_id = {line["id"]: line for line in lines if line["id"] is not None}
     everyone = sorted({number for each in sets for number in each["members"]})
-    spares = facts.get("spares") or []
-    listed = {*everyone, *map(spare_id, spares)}
+    if spares is None:
+        spares = shown_spares(facts, lines)
+    listed = {*everyone, *(each["id"] for each in spares)}
     under_way = changing or replacing
     learns = bool(under_way and under_way.get("is_learning"))
     newcomer = "learner" if learns else "joining"
@@ -130,14 +165,21 @@ def members_document(facts: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
         "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
         "members": [_line(number, sets, by_id.get(number), newcomer) for number in everyone],
         "ranges": ranges([by_id[number] for number in everyone if number in by_id]),
-        "spares": [_spare(spare, by_id.get(spare_id(spare))) for spare in spares],
+        "zone_failures": facts.get("zone_failures") or {},
+        "spares": list(spares),
         "others": sorted(number for number in by_id if number not in listed),
     }
 
 
-def _set(members: Sequence[int], ack_quorum: int) -> dict[str, Any]:
-    vote_quorum = len(members) - ack_quorum + 1
-    return {"members": list(members), "ack_quorum": ack_quorum, "vote_quorum": vote_quorum}
+def _set(each: MemberSet) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "members": [member_id(member) for member in each.members],
+        "ack_quorum": each.ack_quorum,
+        "vote_quorum": each.vote_quorum,
+    }
+    if each.zones:
+        known |= {"ack_zones": each.ack_zones, "zones": list(each.zones)}
+    return known
 
 
 def _line(
@@ -194,9 +236,12 @@ def located(document: dict[str, Any], lsn: Lsn) -> str:
     return f"{lsn}: on {listed}{others}"
 
 
-def _spare(spare: str, line: dict[str, Any] | None) -> dict[str, Any]:
-    reachable = None if line is None else line["reachable"]
-    return {"id": spare_id(spare), "address": spare_address(spare), "reachable": reachable}
+def _zone(document: dict[str, Any], number: int) -> str | None:
+    """Return the zone that the member has, or is to have."""
+    for each in document["sets"]:
+        if number in each["members"] and "zones" in each:
+            return each["zones"][each["members"].index(number)] or None
+    return None
 
 
 def _well(line: dict[str, Any]) -> str:
@@ -208,18 +253,20 @@ def _well(line: dict[str, Any]) -> str:
 
 def table(document: dict[str, Any]) -> str:
     """Return the document as lines for people."""
-    names = ("id", "role", "address", "flush_lsn", "commit_lsn", "state")
+    has_zones = any("zones" in each for each in document["sets"])
+    zone = ("zone",) if has_zones else ()
+    names = ("id", "role", *zone, "address", "flush_lsn", "commit_lsn", "state")
     rows: list[tuple[str, ...]] = [names]
     for line in document["members"]:
         state = line["error"] or (_well(line) if line["reachable"] else "DOWN")
-        cells = (line["id"], line["role"], line["address"], line["flush_lsn"], line["commit_lsn"])
-        rows.append((*("-" if cell is None else str(cell) for cell in cells), state))
+        known = {**line, "zone": _zone(document, line["id"]), "state": state}
+        rows.append(tuple("-" if known[name] is None else str(known[name]) for name in names))
     widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
     text = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     lines = [line.rstrip() for line in text]
     sets = [
-        f"{', '.join(map(str, each['members']))}: {each['ack_quorum']} acknowledge a commit, "
-        f"{each['vote_quorum']} elect"
+        f"{', '.join(map(str, each['members']))}: "
+        f"{rules_of({**each, 'members': map(str, each['members'])})}"
         for each in document["sets"]
     ]
     head = f"generation {document['generation']}, {document['state']}: {sets[0]}"
@@ -229,9 +276,9 @@ def table(document: dict[str, Any]) -> str:
         left = "" if to_go is None else f"; {to_go:,} bytes to go"
         when = "and, as the members change," if document["state"] == "joint" else "to be next:"
         lines.append(f"{when} {sets[1]}{left}")
+    lines += failure_lines(document["zone_failures"])
     if document["spares"]:
-        listed = ", ".join(f"{each['id']} at {each['address']}" for each in document["spares"])
-        lines.append(f"spares: {listed}")
+        lines.append(shown_spare_list(document["spares"]))
     if document["others"]:
         lines.append(f"no members: {', '.join(map(str, document['others']))}")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ class Newcomer:
     joining: int
     address: Address
     instead: bool = False
+    zone: str = ""
 
 
 async def replace(
@@ -40,6 +41,7 @@ async def replace(
         at=addresses.index(newcomer.address),
         instead=newcomer.instead,
         addresses=tuple(map(shown_address, addresses)),
+        zone=newcomer.zone,
     )
     steps = replace_member(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)

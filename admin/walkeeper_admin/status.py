@@ -11,6 +11,17 @@ from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
 from walkeeper_admin.log_verdict import State, Verdict, judge, name_of, trouble_of
+from walkeeper_admin.member_sets import (
+    have_quorum,
+    is_learning,
+    set_of,
+    sets_of,
+    shown_spares,
+    spare_lines,
+    spares_to_ask,
+    zone_facts,
+    zone_lines,
+)
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Unreachable
@@ -62,8 +73,11 @@ async def gather(
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     facts = _newest_facts(answers)
     answers = [_of_this_log(answer, facts) for answer in answers]
+    others = spares_to_ask(facts, addresses)
+    of_spares = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in others))
     lines = [_line(answer, facts) for answer in answers]
     document: dict[str, Any] = {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
+    document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
     if dsn is not None:
         document["cluster"]["primary"] = await asked_primary(dsn, document["cluster"]["proposer"])
     return with_verdict(document)
@@ -140,30 +154,10 @@ def _of_this_log(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[s
     return {**kept, "error": text, "trouble": "wrong_log"}
 
 
-def _sets(facts: dict[str, Any]) -> list[tuple[set[str], int]]:
-    """Return the members and the ack quorum of each set: two while the members are joint.
-
-    A safekeeper of an older version tells of replacements alone, and of no target."""
-    old, quorum = set(facts["members"]), facts["ack_quorum"]
-    if is_learning(facts):
-        return [(old, quorum)]
-    if target := facts.get("target"):
-        return [(old, quorum), (set(target["members"]), target["ack_quorum"])]
-    if facts.get("joining"):
-        return [(old, quorum), (old - {facts["leaving"]} | {facts["joining"]}, quorum)]
-    return [(old, quorum)]
-
-
-def is_learning(facts: dict[str, Any]) -> bool:
-    """Return True while newcomers get WAL and are in no set (M2); older safekeepers never do."""
-    target = facts.get("target")
-    return bool(target and target.get("is_learning"))
-
-
 def _everyone(facts: dict[str, Any]) -> set[str]:
     """Return the members of each set, and the learners."""
     wanted = facts["target"]["members"] if is_learning(facts) else ()
-    return {*wanted, *(member for members, _ in _sets(facts) for member in members)}
+    return {*wanted, *(member for each in sets_of(facts) for member in each.members)}
 
 
 def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
@@ -202,11 +196,14 @@ def _cluster(
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
-        return {"name": cluster, **unknown, "not_hearing": [], "members": [], "spares": []}
+        lists: dict[str, Any] = {"not_hearing": [], "members": [], "spares": [], "repair": None}
+        zones = {"ack_zones": 0, "zones": [], "zone_failures": {}}
+        return {"name": cluster, **unknown, **lists, **zones}
     known = [a for a in known if _member(a) in _everyone(facts)] or known
     serving = [a for a in known if not a.get("failure")]
     leader = _proposer(known)
     hearing = {_member(a) for a in serving if _hears(a, leader)}
+    primary = _primary(known, leader)
     best = max(known, key=lambda a: (a["last_log_term"], Lsn.parse(a["flush_lsn"])))
     return {
         "name": cluster,
@@ -217,27 +214,24 @@ def _cluster(
         "commit_lsn": str(max(Lsn.parse(a["commit_lsn"]) for a in known)),
         "timeline": best["timeline"],
         "sealed": best["sealed"],
-        "quorum": _have_quorum(facts, {_member(a) for a in serving}),
+        "quorum": have_quorum(facts, {_member(a) for a in serving}),
         "replacing": _replacing(facts, known),
         "changing": _changing(facts, known),
         "proposer": leader,
-        "primary": _primary(known, leader),
+        "repair": (primary or {}).get("repair"),
+        "primary": primary and {name: it for name, it in primary.items() if name != "repair"},
         "kind": best.get("kind"),
-        "heard_by_quorum": _have_quorum(facts, hearing),
+        "heard_by_quorum": have_quorum(facts, hearing),
         "not_hearing": sorted({a["id"] for a in serving if _member(a) not in hearing}),
         "members": facts["members"],
         "spares": facts.get("spares", []),
+        **zone_facts(facts, hearing or {_member(a) for a in serving}),
         "segment_bytes": facts["segment_bytes"],
     }
 
 
 def _member(answer: dict[str, Any]) -> str:
     return f"{answer['id']}#{answer['incarnation']}"
-
-
-def _have_quorum(facts: dict[str, Any], serving: set[str]) -> bool:
-    """Return True if these are an ack quorum of each set."""
-    return all(len(members & serving) >= quorum for members, quorum in _sets(facts))
 
 
 def _replacing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -247,6 +241,7 @@ def _replacing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[s
     return {
         "leaving": member_id(facts["leaving"]),
         "joining": member_id(facts["joining"]),
+        "zone": set_of(facts["target"]).zone_of(facts["joining"]) if facts.get("target") else "",
         "is_learning": is_learning(facts),
         "bytes_to_go": _to_go({facts["joining"]}, known),
     }
@@ -258,9 +253,12 @@ def _changing(facts: dict[str, Any], known: Sequence[dict[str, Any]]) -> dict[st
     if not target or facts.get("joining"):
         return None
     old, new = set(facts["members"]), set(target["members"])
+    ordered = sorted(new, key=member_id)
     return {
-        "members": sorted(map(member_id, new)),
+        "members": [member_id(member) for member in ordered],
         "ack_quorum": target["ack_quorum"],
+        "ack_zones": target.get("ack_zones") or 0,
+        "zones": [set_of(target).zone_of(member) for member in ordered if target.get("zones")],
         "leaving": sorted(map(member_id, old - new)),
         "joining": sorted(map(member_id, new - old)),
         "is_learning": is_learning(facts),
@@ -341,6 +339,7 @@ def table(document: dict[str, Any]) -> str:
     text.append(f"cluster {cluster['name']}: {found.text}{shown}")
     if cluster["members"]:
         text.append(f"primary: {primary_line(cluster.get('primary'))}")
+    text += [*zone_lines(cluster), *spare_lines(document)]
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {name_of(line)}: {line['error']}" for line in broken]
     text += _versions(document["safekeepers"])

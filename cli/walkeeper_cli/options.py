@@ -16,6 +16,7 @@ from walkeeper_cli.configuration_file import load_defaults
 from walkeeper_common.addresses import Address, is_host, shown_address
 from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
+from walkeeper_common.quorum import ZONE
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # newer versions of click made it generic
@@ -128,6 +129,47 @@ class HostPorts(ParamType):
                 f"{shown_address(min(twice))} is there twice; name each safekeeper once", param, ctx
             )
         return addresses
+
+
+class ZoneName(ParamType):
+    """A zone's label, such as `eu-west-1a`."""
+
+    name = "zone"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not ZONE.fullmatch(str(value)):
+            self.fail(
+                f"{value!r} is no zone: use letters, digits, points, dashes and underscores, at "
+                "most 63",
+                param, ctx,
+            )  # fmt: skip
+        return str(value)
+
+
+class MemberZone(ParamType):
+    """`ID=ZONE`: the member's id and its zone."""
+
+    name = "id=zone"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, str]:
+        if isinstance(value, tuple):
+            return value
+        number, equals, zone = str(value).strip().partition("=")
+        if not equals or not number.isascii() or not number.isdigit():
+            self.fail(f"{value!r} is not ID=ZONE, such as 1=a", param, ctx)
+        return int(number), ZoneName().convert(zone, param, ctx)
+
+
+class MemberZones(ParamType):
+    """`ID=ZONE,ID=ZONE`; in the TOML file also a list."""
+
+    name = "id=zone,…"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[tuple[int, str], ...]:
+        if isinstance(value, tuple):
+            return value
+        items = value if isinstance(value, list) else str(value).split(",")
+        return tuple(MemberZone().convert(item, param, ctx) for item in items)
 
 
 class ApplicationName(ParamType):
@@ -393,6 +435,18 @@ def together(*options: Callable[[Function], Function]) -> Callable[[Function], F
 
 log_options = together(safekeepers_option, tls_option, cluster_option)
 """The options of a command that asks the safekeepers of one log."""
+ack_zones_option = option(
+    "--ack-zones",
+    type=click.IntRange(1, 32),
+    metavar="Z",
+    help="From how many zones acknowledgements of a commit come: with 2, a commit that returned "
+    "survives the loss of a whole zone. 1 counts no zones.  [default: as now, or 1]",
+)
+zone_stop_option = option(
+    "--allow-zone-stop",
+    is_flag=True,
+    help="Accept an ack rule under which the loss of one zone stops commits, until it is back.",
+)
 
 
 def default_name(cluster: str) -> str:

@@ -2,14 +2,15 @@
 
 Flexible Paxos (Howard 2016): a vote quorum and an ack quorum need to intersect, not each to be a
 majority. BookKeeper says the same as (Qw - Qa) + 1. A vote quorum of n/2 or less elects safely
-only because ballots are pairs that no two proposers share (docs/protocol.md R19).
+only because ballots are pairs that no two proposers share (docs/protocol.md R19). With an ack rule
+that counts zones, the votes that elect are again those that no ack set avoids.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from walkeeper_common.lsn import Lsn
@@ -19,6 +20,8 @@ GENERATION_MAX = 2**32 - 1  # votes and appends have room for no more
 SERVER_VERSION = re.compile(r"[0-9].{0,255}")
 MEMBER = re.compile(r"[0-9]{1,20}#[0-9a-f]{1,64}")
 SPARE = re.compile(r"[0-9]{1,20}@[!-+\--?A-~]{1,300}")  # no comma, no second @
+ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+IN_ZONE = "/zone="  # between an address and a zone's label
 
 
 class LogKind(Enum):
@@ -30,23 +33,64 @@ class LogKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberSet:
-    """Members that elect and commit among themselves, of any number and with any ack quorum."""
+    """Members that elect and commit among themselves, of any number and with any ack quorum.
+
+    `zones` has a label for each member, or is empty. An empty label means no known zone. With
+    `ack_zones`, of 2 or more, an ack quorum also has members of that many zones.
+    """
 
     members: tuple[str, ...]
     ack_quorum: int
+    ack_zones: int = 0
+    zones: tuple[str, ...] = ()
 
     @property
     def vote_quorum(self) -> int:
-        """The number of votes that elect: every ack quorum has one of them in it."""
+        """The number of votes that elect, whichever they are: each ack quorum has one of them."""
         return len(self.members) - self.ack_quorum + 1
 
+    @property
+    def voters_min(self) -> int:
+        """The least number of votes with which an election can be won.
+
+        With zones, the votes of all members outside the largest zones may do."""
+        if not self.ack_zones:
+            return self.vote_quorum
+        sizes = sorted((self.zones.count(zone) for zone in set(self.zones)), reverse=True)
+        return min(self.vote_quorum, len(self.members) - sum(sizes[: self.ack_zones - 1]))
+
+    @property
+    def holders_min(self) -> int:
+        """The least number of members with which WAL can be committed."""
+        return max(self.ack_quorum, self.ack_zones)
+
     def elects(self, names: Collection[str | None]) -> bool:
-        """Return True if these votes are a vote quorum of this set."""
-        return sum(m in names for m in self.members) >= self.vote_quorum
+        """Return True if these votes are a vote quorum: the others are no ack quorum."""
+        return not self.commits([m for m in self.members if m not in names])
 
     def commits(self, names: Collection[str | None]) -> bool:
         """Return True if these members are an ack quorum of this set."""
-        return sum(m in names for m in self.members) >= self.ack_quorum
+        if sum(m in names for m in self.members) < self.ack_quorum:
+            return False
+        return len(self.zones_of(names)) >= self.ack_zones
+
+    def acknowledged(self, flush_lsns: Sequence[Lsn]) -> Lsn:
+        """Return the greatest LSN that an ack quorum has; the LSNs are in the members' order."""
+        lsn = acknowledged_lsn(flush_lsns, self.ack_quorum)
+        if not self.ack_zones:
+            return lsn
+        farthest: dict[str, Lsn] = {}
+        for zone, reached in zip(self.zones, flush_lsns, strict=True):
+            farthest[zone] = max(reached, farthest.get(zone, reached))
+        return min(lsn, acknowledged_lsn(farthest.values(), self.ack_zones))
+
+    def zone_of(self, member: str) -> str:
+        """Return the member's zone, or an empty label."""
+        return self.zones[self.members.index(member)] if self.zones else ""
+
+    def zones_of(self, names: Collection[str | None]) -> set[str]:
+        """Return the labels of those of these members that have one."""
+        return {self.zone_of(m) for m in self.members if m in names} - {""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +125,29 @@ class Configuration:
     is_learning: bool = False
     spares: tuple[str, ...] = ()
     begins_late: bool = False
+    ack_zones: int = 0
+    zones: tuple[str, ...] = ()
 
     @property
     def present(self) -> MemberSet:
         """The set that decides what follows this configuration."""
-        return MemberSet(self.members, self.ack_quorum)
+        return MemberSet(self.members, self.ack_quorum, self.ack_zones, self.zones)
+
+    def having(self, present: MemberSet) -> Configuration:
+        """Return this configuration with another present set, and all else as it is."""
+        return replace(
+            self,
+            members=present.members,
+            ack_quorum=present.ack_quorum,
+            ack_zones=present.ack_zones,
+            zones=present.zones,
+        )
+
+    @property
+    def uses_zones(self) -> bool:
+        """Return True if a member of a set, or a spare, has a zone."""
+        has_label = bool(self.zones or self.wanted.zones)
+        return has_label or any(map(spare_zone, self.spares))
 
     @property
     def sets(self) -> tuple[MemberSet, ...]:
@@ -117,10 +179,13 @@ class Configuration:
     @property
     def is_replacing(self) -> bool:
         """Return True if the change is that one newcomer takes the place of one member."""
-        target = self.target
-        if target is None or target.ack_quorum != self.ack_quorum:
+        target, present = self.target, self.present
+        if target is None or not len(self.newcomers) == len(self.leavers) == 1:
             return False
-        return len(self.newcomers) == len(self.leavers) == 1
+        if (target.ack_quorum, target.ack_zones) != (present.ack_quorum, present.ack_zones):
+            return False
+        staying = [member for member in present.members if member in target.members]
+        return all(target.zone_of(member) == present.zone_of(member) for member in staying)
 
     @property
     def leaving(self) -> str:
@@ -153,12 +218,12 @@ class Configuration:
     @property
     def voters_min(self) -> int:
         """The least number of votes with which an election can be won."""
-        return max(each.vote_quorum for each in self.sets)
+        return max(each.voters_min for each in self.sets)
 
     @property
     def holders_min(self) -> int:
         """The least number of members with which WAL can be committed."""
-        return max(each.ack_quorum for each in self.sets)
+        return max(each.holders_min for each in self.sets)
 
 
 def flaw_of(configuration: Configuration) -> str | None:
@@ -168,7 +233,7 @@ def flaw_of(configuration: Configuration) -> str | None:
     quorums that intersect, numbers that fit into messages, a version that clients can parse.
     """
     for each in (configuration.present, configuration.wanted):
-        flaw = _flaw_of_set(each)
+        flaw = flaw_of_set(each)
         if flaw is not None:
             return flaw
     if not 1 <= configuration.generation <= GENERATION_MAX:
@@ -189,12 +254,15 @@ def _flaw_of_spares(spares: tuple[str, ...]) -> str | None:
         return f"more than {MEMBERS_MAX} spares are impossible"
     if not all(SPARE.fullmatch(spare) for spare in spares):
         return "a spare is not named ID@HOST:PORT"
+    if not all(ZONE.fullmatch(spare.partition(IN_ZONE)[2]) for spare in spares if IN_ZONE in spare):
+        return "a spare's zone is not named with letters, digits, points, dashes and underscores"
     if len({spare_id(spare) for spare in spares}) != len(spares):
         return f"two of the spares {', '.join(spares)} have the same id"
     return None
 
 
-def _flaw_of_set(each: MemberSet) -> str | None:
+def flaw_of_set(each: MemberSet) -> str | None:
+    """Return why no log can have this set, or None."""
     members, quorum = each.members, each.ack_quorum
     if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
         return f"an ack quorum of {quorum} of {len(members)} members is impossible"
@@ -202,13 +270,38 @@ def _flaw_of_set(each: MemberSet) -> str | None:
         return "a member is not named id#incarnation"
     if len({member_id(member) for member in members}) != len(members):
         return f"two of the members {', '.join(members)} have the same id"
+    return _flaw_of_zones(each)
+
+
+def _flaw_of_zones(each: MemberSet) -> str | None:
+    zones, ack_zones = each.zones, each.ack_zones
+    if zones and (len(zones) != len(each.members) or not any(zones)):
+        return "the zones are not those of the members"
+    if not all(ZONE.fullmatch(zone) for zone in zones if zone):
+        return "a zone is not named with letters, digits, points, dashes and underscores"
+    if not ack_zones:
+        return None
+    known = sorted(set(zones))
+    unknown = [str(member_id(m)) for m in each.members if not each.zone_of(m)]
+    if unknown:
+        return f"acknowledgements from {ack_zones} zones need a zone of safekeeper {unknown[0]}"
+    if not 2 <= ack_zones <= len(known):
+        return f"acknowledgements from {ack_zones} of the zones {', '.join(known)} are impossible"
     return None
 
 
-def replaced_set(present: MemberSet, *, leaving: str, joining: str) -> MemberSet:
+def member_set(zones: Mapping[str, str], *, ack_quorum: int, ack_zones: int = 0) -> MemberSet:
+    """Return the set of these members, with their zones, in the order of the ids."""
+    members = tuple(sorted(zones, key=member_id))
+    labels = tuple(zones[member] for member in members)
+    return MemberSet(members, ack_quorum, ack_zones, labels if any(labels) else ())
+
+
+def replaced_set(present: MemberSet, *, leaving: str, joining: str, zone: str = "") -> MemberSet:
     """Return the set in which one member takes another's place, in the order of the ids."""
-    changed = (joining if m == leaving else m for m in present.members)
-    return MemberSet(tuple(sorted(changed, key=member_id)), present.ack_quorum)
+    zones = {m: present.zone_of(m) for m in present.members if m != leaving}
+    zones[joining] = zone
+    return member_set(zones, ack_quorum=present.ack_quorum, ack_zones=present.ack_zones)
 
 
 def is_plain_replacement(configuration: Configuration) -> bool:
@@ -217,7 +310,7 @@ def is_plain_replacement(configuration: Configuration) -> bool:
         return False
     leaving, joining = configuration.leaving, configuration.joining
     named = replaced_set(configuration.present, leaving=leaving, joining=joining)
-    return configuration.target == named
+    return configuration.target == named and not configuration.uses_zones
 
 
 def joined_entries(configuration: Configuration) -> tuple[tuple[str, str], ...]:
@@ -251,8 +344,18 @@ def spare_id(spare: str) -> int:
 
 
 def spare_address(spare: str) -> str:
-    """Return `host:port` in `id@host:port`."""
-    return spare.partition("@")[2]
+    """Return `host:port` in `id@host:port` or `id@host:port/zone=label`."""
+    return spare.partition("@")[2].partition(IN_ZONE)[0]
+
+
+def spare_zone(spare: str) -> str:
+    """Return the label in `id@host:port/zone=label`, or an empty one."""
+    return spare.partition(IN_ZONE)[2]
+
+
+def shown_spare(number: int, address: str, zone: str) -> str:
+    """Return `id@host:port`, with `/zone=label` if it has one."""
+    return f"{number}@{address}{IN_ZONE + zone if zone else ''}"
 
 
 def member_name(acceptor_id: int, incarnation: bytes) -> str:

@@ -342,6 +342,8 @@ cdef class StreamPath:
     cdef int sets[2][2 * MEMBERS_MAX]
     cdef int set_sizes[2]
     cdef int ack_quorums[2]
+    cdef int zones[2][2 * MEMBERS_MAX]
+    cdef int ack_zones[2]
     cdef int set_count, member_count
     cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, told_commit_lsn
     cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
@@ -380,12 +382,33 @@ cdef class StreamPath:
                 if not -1 <= counted[i] < self.member_count:
                     raise ValueError(f"{expected.sets=}")
                 self.sets[k][i] = counted[i]
+            self.ack_zones[k] = 0
+        if expected.zones:
+            self.take_zones(expected.zones)
         self.start_lsn, self.restart_lsn_max = expected.start_lsn, expected.restart_lsn_max
         self.wal_bytes_max = expected.wal_bytes_max
         self.in_flight_bytes_max = expected.in_flight_bytes_max
         self.unsettled_bytes_max, self.unsettled_bytes = expected.unsettled_bytes_max, 0
         self.feedback = expected.feedback
         self.channels, self.sent = [Channel(one) for one in connections], []
+
+    cdef take_zones(self, given):
+        """Take the ack rule of each set that counts zones: number, then each member's zone."""
+        cdef int i, k
+        if len(given) != self.set_count:
+            raise ValueError(f"{given=}")
+        for k in range(self.set_count):
+            ack_zones, zones = given[k]
+            known = set(zones)
+            if not ack_zones:
+                continue
+            if len(zones) != self.set_sizes[k] or not 1 <= ack_zones <= len(known):
+                raise ValueError(f"{given=}")
+            if known != set(range(len(known))):
+                raise ValueError(f"{given=}")
+            self.ack_zones[k] = ack_zones
+            for i in range(self.set_sizes[k]):
+                self.zones[k][i] = zones[i]
 
     def send(self, uint64_t begin_lsn, memoryview wal not None):
         cdef Py_buffer data
@@ -477,12 +500,36 @@ cdef class StreamPath:
                 ascending[j] = lsn
             restart_lsn = min(restart_lsn, ascending[0])
             commit_lsn = min(commit_lsn, ascending[self.set_sizes[k] - self.ack_quorums[k]])
+            if self.ack_zones[k]:
+                commit_lsn = min(commit_lsn, self.acknowledged_by_zones(k))
         if restart_lsn > self.restart_lsn:
             self.restart_lsn = restart_lsn
         if commit_lsn <= self.commit_lsn:
             return False
         self.commit_lsn = commit_lsn
         return True
+
+    cdef uint64_t acknowledged_by_zones(self, int k) noexcept:
+        """Return the greatest LSN that enough zones of set k have (MemberSet.acknowledged)."""
+        cdef uint64_t farthest[2 * MEMBERS_MAX]
+        cdef uint64_t lsn
+        cdef int i, j, zone, count = 0
+        for i in range(self.set_sizes[k]):
+            zone = self.zones[k][i]
+            lsn = self.flush_lsns[self.sets[k][i]] if self.sets[k][i] >= 0 else 0
+            if lsn < self.start_lsn:
+                lsn = 0
+            while count <= zone:
+                farthest[count] = 0
+                count += 1
+            farthest[zone] = max(farthest[zone], lsn)
+        for i in range(1, count):
+            lsn, j = farthest[i], i
+            while j > 0 and farthest[j - 1] > lsn:
+                farthest[j] = farthest[j - 1]
+                j -= 1
+            farthest[j] = lsn
+        return farthest[count - self.ack_zones[k]]
 
     def settled(self):
         cdef int i

@@ -66,14 +66,14 @@ async def _main(settings: ProposerSettings) -> int:
 
     linked = LinkedAddresses(settings.safekeepers)
     commits = CommitTimes()
-    life = _Life(settings, linked.all, on_streaming, commits)
+    life = _Life(settings, linked.all, on_streaming, commits, linked)
     async with asyncio.TaskGroup() as group:
         sync_state = SyncState(settings.dsn, settings.application_name)
-        reporter = PrimaryReporter(
-            settings.cluster, lambda: life.core, lambda: linked.all, sync_state
-        )
         repairs = Repairs(
             settings.cluster, lambda: life.core, lambda: linked.all, settings.repair_grace_s
+        )
+        reporter = PrimaryReporter(
+            settings.cluster, lambda: life.core, lambda: linked.all, sync_state, repairs.shown
         )
         group.create_task(repairs.run(), name="repairs")
         if not settings.publications:
@@ -99,7 +99,7 @@ async def _main(settings: ProposerSettings) -> int:
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
             for text in linked.follow(life.core.configuration):
                 logger.warning("%s", text)
-            life = _Life(settings, linked.all, on_streaming, commits)
+            life = _Life(settings, linked.all, on_streaming, commits, linked)
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
@@ -173,7 +173,9 @@ class _Life:
         addresses: tuple[Address, ...],
         on_streaming: Callable[[Lsn], None],
         commits: CommitTimes | None = None,
+        linked: LinkedAddresses | None = None,
     ) -> None:
+        linked = linked or LinkedAddresses(addresses)
         end = LogicalEnd()
         logical = bool(settings.publications)
         campaign = Campaign(
@@ -181,6 +183,8 @@ class _Life:
             proposer_id=os.urandom(16),
             links=len(addresses),
             addresses=frozenset(map(shown_address, addresses)),
+            linked=linked.members,
+            linked_generation=linked.generation,
             application_name=settings.application_name,
             waivers=Waivers(resume=settings.resume, unsafe_settings=settings.unsafe_settings),
             take_over=settings.take_over,

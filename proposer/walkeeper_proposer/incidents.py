@@ -37,6 +37,7 @@ class LeaderView:
     received_lsn: Lsn
     is_waited_for: bool = True  # False if the primary's commits are known to wait for nobody
     lowered: Sequence[str] = ()  # settings with which commits wait for nobody
+    lacks: str = ""  # the zones that a commit lacks, as a clause
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Incidents:
 
     def _commits(self, view: LeaderView, now_s: float) -> list[Line]:
         attached = sum(each.attached for each in view.members)
-        is_short = attached < view.ack_quorum
+        is_short = attached < view.ack_quorum or bool(view.lacks)
         if not is_short:
             self._short_since = None
         elif self._short_since is None:
@@ -127,9 +128,10 @@ class Incidents:
         if self._short_since is not None and now_s - self._short_since >= HANG_S:
             self._hang_since = self._short_since
             missing = ", ".join(self._name(each) for each in view.members if not each.attached)
+            zones = f"; {view.lacks}" if view.lacks else ""
             text = (
                 f"{attached} of the {view.ack_quorum} safekeepers that a commit needs are attached "
-                f"(missing: {missing}); bring one back, or release commits with "
+                f"(missing: {missing}){zones}; bring one back, or release commits with "
                 "`walkeeper detach`; see docs/runbooks.md#no_quorum"
             )
             return [_hanging(view, text)]

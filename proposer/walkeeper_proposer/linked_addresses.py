@@ -20,15 +20,23 @@ class LinkedAddresses:
         self.all: tuple[Address, ...] = tuple(given)
         self._joining: dict[str, Address] = {}  # by member name: those that are no members yet
         self._joined: dict[str, Address] = {}  # likewise: those that have become members
+        self.generation = 0  # the newest one that it followed
+        self._unnamed: set[Address] = set()  # joined, with an unknown id
 
     def follow(self, configuration: Configuration | None) -> list[str]:
         """Take over the newest configuration, or None for an unknown one.
 
         Return what an operator has to know of each change of `all`.
         """
-        if configuration is None:
+        if configuration is None or configuration.generation < self.generation:
             return []
+        self.generation = configuration.generation
         return [*self._decided(configuration), *self._added(configuration)]
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members and newcomers that have a link because they joined."""
+        return frozenset((*self._joining, *self._joined))
 
     def _decided(self, configuration: Configuration) -> list[str]:
         """Keep or drop each newcomer, once it is known whether it became a member."""
@@ -56,13 +64,18 @@ class LinkedAddresses:
         told = []
         for number, text in joined_entries(configuration):
             address = parse_address(text)
+            member = _member(configuration, number)
+            if member and address in self._unnamed:
+                self._unnamed.remove(address)
+                self._joined[member] = address
             if address in self.all:
                 continue
             self.all = (*self.all, address)
             name = _newcomer(configuration, number)
-            member = _member(configuration, number)
             if member:
                 self._joined[member] = address
+            elif not name:
+                self._unnamed.add(address)
             if name:
                 self._joining[name] = address
                 shown = shown_address(address)

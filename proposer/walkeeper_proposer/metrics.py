@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from walkeeper_common.metrics import Figure, counter, gauge, histogram
@@ -29,10 +30,10 @@ OF_PROPOSER: tuple[Figure[Proposer], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """A leader, and how many of its members are attached."""
+    """A leader, and the names of its members that are attached."""
 
     leader: Leader
-    attached: int
+    attached: Collection[str | None]
 
 
 OF_LEADER: tuple[Figure[Led], ...] = (
@@ -65,10 +66,10 @@ OF_LEADER: tuple[Figure[Led], ...] = (
     Figure(
         gauge(
             "walkeeper_proposer_quorum",
-            "1 if as many safekeepers are attached as a commit needs.",
+            "1 if the safekeepers that are attached suffice for a commit.",
             LABELS,
         ),
-        lambda led: led.attached >= led.leader.configuration.holders_min,
+        lambda led: led.leader.configuration.commits(led.attached),
     ),
     Figure(
         gauge(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.http_endpoints import Endpoints
+from walkeeper_common.zones import lacking_zones
 from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
@@ -47,8 +48,12 @@ def endpoints(
             return core().phase.value
         if not leader.is_streaming:
             return "not streaming from the primary"
-        attached, needed = _attached(core()), leader.configuration.holders_min
-        return None if attached >= needed else f"commits hang: {attached} of {needed} safekeepers"
+        attached, configuration = _attached(core()), leader.configuration
+        if configuration.commits(attached):
+            return None
+        zones = lacking_zones(configuration.sets, attached)
+        counted = f"{len(attached)} of {configuration.holders_min} safekeepers"
+        return f"commits hang: {zones or counted}"
 
     def status() -> dict[str, object]:
         proposer, leader = core(), core().leader
@@ -92,8 +97,8 @@ def _shown(member: Member, addresses: Sequence[Address]) -> dict[str, object]:
     }
 
 
-def _attached(core: Proposer) -> int:
-    return sum(member.attached for member in core.members)
+def _attached(core: Proposer) -> list[str | None]:
+    return [member.name for member in core.members if member.attached]
 
 
 def _of_core(

@@ -21,6 +21,7 @@ from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Conversation
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
+from walkeeper_common.zones import lacking_zones
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.incidents import Incidents, LeaderView, MemberView
 from walkeeper_proposer.postgres.sync_state import SyncState
@@ -41,8 +42,11 @@ class PrimaryReporter:
         core: Callable[[], Proposer],
         addresses: Callable[[], Sequence[Address]],
         sync_state: SyncState,
+        repair: Callable[[], str] = lambda: "",
     ) -> None:
+        """Report nothing yet. `repair` returns a text about a repair, or an empty one."""
         self._cluster, self._core, self._addresses = cluster, core, addresses
+        self._repair = repair
         self._sync_state = sync_state
         self._since, self._state = 0, (False, False, "")
 
@@ -79,7 +83,9 @@ class PrimaryReporter:
             )
             for member in core.members
         ]
-        quorum = leader.configuration.holders_min
+        configuration = leader.configuration
+        quorum = configuration.holders_min
+        here = [member.name for member in core.members if member.attached]
         return LeaderView(
             members,
             quorum,
@@ -87,6 +93,7 @@ class PrimaryReporter:
             leader.window.end_lsn,
             is_waited_for=self._sync_state.is_waited_for is not False,
             lowered=self._sync_state.commits.lowered,
+            lacks=lacking_zones(configuration.sets, here) or "",
         )
 
     def report(self) -> PrimaryReport | None:
@@ -110,6 +117,7 @@ class PrimaryReporter:
             waiting_since=commits.waiting_since if connected else 0,
             lowered=tuple(map(clipped, commits.lowered[:LOWERED_MAX])),
             error="" if connected else clipped(commits.error),
+            repair=clipped(self._repair()),
         )
 
 

@@ -22,6 +22,7 @@ from walkeeper_common.quorum import member_id
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.wire.messages import Feedback
+from walkeeper_common.zones import shown_acks, shown_votes
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Settled, Stop, Tick
@@ -136,12 +137,12 @@ def who_is_missing(core: Proposer) -> str:
     here = [member.name for member in core.members if member.attached or not elected]
     missing = ", ".join(str(member_id(m)) for m in configuration.everyone if m not in here)
     if not elected:
-        votes = (f"{each.vote_quorum} of {len(each.members)}" for each in configuration.sets)
+        votes = (shown_votes(each) for each in configuration.sets)
         needed = f"a vote quorum ({' and '.join(votes)})"
         return f"it needs {needed}; missing: safekeeper {missing or 'none'}; see `walkeeper status`"
     if configuration.commits(here):
         return "an ack quorum has answered and was not done in time; try a longer --timeout"
-    acks = " and ".join(f"{each.ack_quorum} of {len(each.members)}" for each in configuration.sets)
+    acks = " and ".join(map(shown_acks, configuration.sets))
     return (
         f"a vote quorum has elected it, but an ack quorum ({acks}) has to make the "
         f"end of the log durable; missing: safekeeper {missing}. Nothing is lost on those that "

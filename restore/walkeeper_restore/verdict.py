@@ -29,6 +29,7 @@ from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, parse_segment_name
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.wire.messages import AcceptorGreeting
+from walkeeper_common.zones import shown_acks, shown_votes
 
 LOGICAL_LOG = (
     "the log of this cluster is logical: it keeps decoded changes and no WAL, so no server can be "
@@ -115,8 +116,8 @@ def lacking(members: Mapping[str, object], configuration: Configuration) -> str 
         return None
     missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
     return (
-        f"no quorum: {len(members)} of {configuration.vote_quorum} members that are needed "
-        f"answered; missing: safekeeper {missing}"
+        f"no quorum: {len(members)} members answered, and an election needs "
+        f"{' and '.join(map(shown_votes, configuration.sets))}; missing: safekeeper {missing}"
     )
 
 
@@ -216,6 +217,6 @@ def _settling(members: Mapping[str, object], configuration: Configuration) -> st
     missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
     return (
         f"`walkeeper settle` would make it known, for which an ack quorum "
-        f"({configuration.ack_quorum} of {len(configuration.members)}) has to be up: without a "
+        f"({' and '.join(map(shown_acks, configuration.sets))}) has to be up: without a "
         f"proposer, start safekeeper {missing} with its disk, or enough of these, and settle"
     )

@@ -73,6 +73,8 @@ def _cluster(name: str, configuration: Configuration) -> dict[str, object]:
         "leaving": configuration.leaving or None,
         "joining": configuration.joining or None,
         "ack_quorum": configuration.ack_quorum,
+        "ack_zones": configuration.ack_zones,
+        "zones": list(configuration.zones),
         "target": _target(configuration),
         "spares": list(configuration.spares),
         "server_version": configuration.server_version,
@@ -84,7 +86,8 @@ def _target(configuration: Configuration) -> dict[str, object] | None:
     target = configuration.target
     if target is None:
         return None
-    known = {"members": list(target.members), "ack_quorum": target.ack_quorum}
+    known: dict[str, object] = {"members": list(target.members), "ack_quorum": target.ack_quorum}
+    known |= {"ack_zones": target.ack_zones, "zones": list(target.zones)}
     return known | {"is_learning": configuration.is_learning}
 
 
@@ -191,6 +194,7 @@ def _primary(log: HostedLog) -> dict[str, object] | None:
         "waiting_since": shown_time(report.waiting_since),
         "lowered": list(report.lowered),
         "error": report.error or None,
+        "repair": report.repair or None,
     }
 
 

@@ -13,6 +13,7 @@ from tests.cli.test_status import DOWN, document, line
 from tests.consensus.test_pure_resizing import Any as Few
 from tests.consensus.test_pure_resizing import set_of
 from walkeeper_admin.log_verdict import judge
+from walkeeper_admin.member_sets import have_quorum
 from walkeeper_admin.members import (
     Wanted,
     cancel,
@@ -23,7 +24,6 @@ from walkeeper_admin.members import (
     show,
     table,
 )
-from walkeeper_admin.status import _have_quorum
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
@@ -130,14 +130,14 @@ def test_the_verdict_tells_of_a_change() -> None:
 def test_a_quorum_of_each_set_has_to_serve() -> None:
     known = {"members": ["1#a", "2#a", "3#a"], "ack_quorum": 2, "leaving": None, "joining": None}
     target = {"members": ["1#a", "2#a", "3#a", "4#a", "5#a"], "ack_quorum": 3}
-    assert _have_quorum(known, {"1#a", "2#a"})
-    assert not _have_quorum(known | {"target": target}, {"1#a", "2#a"})
-    assert _have_quorum(known | {"target": target}, {"1#a", "2#a", "5#a"})
+    assert have_quorum(known, {"1#a", "2#a"})
+    assert not have_quorum(known | {"target": target}, {"1#a", "2#a"})
+    assert have_quorum(known | {"target": target}, {"1#a", "2#a", "5#a"})
     learning = target | {"is_learning": True}
-    assert _have_quorum(known | {"target": learning}, {"1#a", "2#a"})
-    assert not _have_quorum(known | {"target": learning}, {"1#a", "4#a", "5#a"})
+    assert have_quorum(known | {"target": learning}, {"1#a", "2#a"})
+    assert not have_quorum(known | {"target": learning}, {"1#a", "4#a", "5#a"})
     older = known | {"leaving": "3#a", "joining": "4#a"}
-    assert not _have_quorum(older, {"1#a", "3#a"}) and _have_quorum(older, {"1#a", "3#a", "4#a"})
+    assert not have_quorum(older, {"1#a", "3#a"}) and have_quorum(older, {"1#a", "3#a", "4#a"})
 
 
 def run(few: Few, wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch) -> Configuration:
@@ -157,10 +157,10 @@ def run(few: Few, wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch) -> Con
 
 def test_members_are_added_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Few(3)
-    made = run(few, Wanted((), ((4, ("h4", 4)), (5, ("h5", 5)))), monkeypatch)
+    made = run(few, Wanted((), ((4, ("h4", 4), ""), (5, ("h5", 5), ""))), monkeypatch)
     assert made.present == set_of(3, 1, 2, 3, 4, 5) and made.address == "4@h4:4,5@h5:5"
     with pytest.raises(Refused, match="name each newcomer once"):
-        run(few, Wanted((), ((6, ("h6", 6)), (6, ("h7", 7)))), monkeypatch)
+        run(few, Wanted((), ((6, ("h6", 6), ""), (6, ("h7", 7), ""))), monkeypatch)
 
 
 def test_a_command_that_gives_up_names_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:

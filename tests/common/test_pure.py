@@ -233,6 +233,7 @@ SAMPLES: list[Message] = [
     SharedSlots("main", (SharedSlot("s", b"i" * 8, Lsn(5), True),), (b"d" * 8,)),
     DigestQuery("main", b"u" * 16, Lsn(5), Lsn(9)),
     RangeDigest(Lsn(5), Lsn(9), b"d" * 32),
+    PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, (), "", "held back: why"),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

@@ -182,7 +182,7 @@ def test_learners_are_written_in_a_form_that_earlier_versions_refuse() -> None:
     at = len(plain) - 1
     assert packed(LEARNING)[:at] == plain[:at]
     assert packed(LEARNING)[at : at + 2] == bytes((OLD.ack_quorum | 0xC0, 1))
-    for features in (0, 4, 8, 0x81):
+    for features in (0, 4, 64, 0x81):
         said = bytearray(packed(LEARNING))
         said[at + 1] = features
         with pytest.raises(RemoteProtocolError, match="a newer version of walkeeper wrote it"):

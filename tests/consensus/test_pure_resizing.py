@@ -22,7 +22,7 @@ from tests.consensus.test_pure_replacing import (
 from tests.support.replaced_members import BOTH, CREATION, OLD, durable_of
 from tests.support.scenario_words import configuration_of, incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.history import Ballot
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.quorum import Configuration, MemberSet, flaw_of, joined_addresses, member_name
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.member_change import (
@@ -36,6 +36,7 @@ from walkeeper_common.wire.member_change import (
     learning_with,
     may_follow,
     replaced_text,
+    with_ids,
 )
 from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
@@ -60,7 +61,7 @@ def sets_within(most: int) -> list[MemberSet]:
 
 
 def made_of(each: MemberSet) -> Configuration:
-    return replace(OLD, members=each.members, ack_quorum=each.ack_quorum)
+    return OLD.having(each)
 
 
 # Quorums
@@ -451,3 +452,46 @@ def rivals(random: Random) -> Few:
 
 def test_rival_commands_never_make_two_configurations_of_one_generation() -> None:
     assert_one_for_each_generation(rivals)
+
+
+def test_a_second_replacement_keeps_the_address_of_the_first_newcomer() -> None:
+    """A proposer that was started with the addresses of the creation finds both."""
+    few, numbers = Any(3), count(1)
+
+    def replaced(leaving: int, joining: int) -> Configuration:
+        goal = Goal("main", (leaving,), newcomers(joining))
+        return run(few, command(few, goal, numbers))
+
+    made = replaced(3, 4)
+    assert made.address == "h4:1", "as a version that knows replacements alone writes it"
+    made = replaced(2, 5)
+    assert made.address == "4@h4:1,5@h5:1"
+    few.has_leader = False
+    steps = command(few, add(6), numbers)
+    batch = next(steps)
+    for _ in range(12):
+        batch = steps.send(few.answers(batch))
+    assert few.newest().address == "4@h4:1,5@h5:1,6@h6:1"
+    few.has_leader = True
+    made = run(few, cancel(few, numbers))
+    assert joined_addresses(made) == ("h4:1", "h5:1"), "those of members stay"
+
+
+def test_a_cancelled_first_replacement_leaves_no_address() -> None:
+    few, numbers = Any(3, has_leader=False), count(1)
+    steps = command(few, Goal("main", (3,), newcomers(4)), numbers)
+    batch = next(steps)
+    for _ in range(12):
+        batch = steps.send(few.answers(batch))
+    few.has_leader = True
+    assert run(few, cancel(few, numbers)).address == ""
+
+
+def test_the_histories_tell_whose_address_the_first_replacement_has_left() -> None:
+    old = Fragment(NO_BALLOT, CREATION.start_lsn, 1, False, OLD.members, 2)
+    made = replace(OLD, members=names(1, 2, 4), address="h4:1")
+    late = Fragment(ROUND, CREATION.start_lsn, 1, False, made.members, 2)
+    assert with_ids(made, [(old,), (old, late)]) == "4@h4:1"
+    assert with_ids(made, [(late,)]) == "h4:1", "it is folded"
+    assert with_ids(replace(made, members=names(1, 4, 5)), [(old,)]) == "h4:1"
+    assert with_ids(replace(made, address="h4:1,2@h2:1"), [(old,)]) == "4@h4:1,2@h2:1"

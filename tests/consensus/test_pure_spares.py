@@ -29,7 +29,13 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_proposer.consensus.changing import Goal, change_members
 from walkeeper_proposer.consensus.deciding import Steps
-from walkeeper_proposer.consensus.repairing import REPAIRS_MAX, REPAIRS_S, Auditor, Repair
+from walkeeper_proposer.consensus.repairing import (
+    REPAIRS_MAX,
+    REPAIRS_S,
+    Auditor,
+    Held,
+    Repair,
+)
 from walkeeper_proposer.consensus.sparing import SpareGoal, change_spares
 from walkeeper_safekeeper.consensus.member_register import changed
 
@@ -99,7 +105,7 @@ def test_a_list_that_is_empty_or_of_a_newer_version_is_refused() -> None:
     assert said[at - 1] == OLD.ack_quorum | 0xC0 and said[at] == 2
     with pytest.raises(RemoteProtocolError, match="an empty list of spares"):
         Reader(said[: at + 3] + b"\0").configuration()
-    for features in (0, 3 | 4, 4, 8, 255):
+    for features in (0, 3 | 4, 4, 8 | 1 | 4, 64, 255):
         with pytest.raises(RemoteProtocolError, match="a newer version of walkeeper wrote it"):
             Reader(said[:at] + bytes([features]) + said[at + 1 :]).configuration()
 
@@ -204,6 +210,23 @@ def test_members_that_flap_use_up_a_bounded_number_of_spares() -> None:
         begun += audited(auditor, listed, *OLD.members[:2], at_s=at_s) is not None
     assert begun == REPAIRS_MAX
     assert audited(auditor, listed, *OLD.members[:2], at_s=GRACE_S + REPAIRS_S) is not None
+
+
+def test_a_repair_that_is_held_back_says_why_and_until_when() -> None:
+    auditor = Auditor(GRACE_S)
+    listed = with_spares(OLD, tuple(f"{n}@h{n}:1" for n in range(4, 20)))
+    for at_s in (0.0, GRACE_S, GRACE_S + 1):
+        audited(auditor, listed, *OLD.members[:2], at_s=at_s)
+    assert auditor.held is None
+    assert audited(auditor, listed, *OLD.members[:2], at_s=GRACE_S + 2) is None
+    assert auditor.held == Held(THREE, "2 repairs have begun in an hour", GRACE_S + REPAIRS_S)
+    audited(auditor, listed, ONE, at_s=GRACE_S + 3)
+    assert auditor.held is not None and "no ack quorum" in auditor.held.why
+    audited(auditor, OLD, ONE, at_s=GRACE_S + 4)
+    assert auditor.held is None, "without spares there is no repair to hold back"
+    audited(auditor, listed, ONE, at_s=GRACE_S + 5)
+    auditor.rest()
+    assert auditor.held is None
 
 
 def test_a_repair_that_another_proposer_has_begun_is_gone_on_with() -> None:

@@ -42,6 +42,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/history/stream.py",
     "cli/walkeeper_cli/history/tail.py",
     "proposer/walkeeper_proposer/member_changes.py",
+    "proposer/walkeeper_proposer/repairs.py",
     "admin/walkeeper_admin/switchover.py",
     "restore/walkeeper_restore/repeated_requests.py",
     "restore/walkeeper_restore/prefetching.py",

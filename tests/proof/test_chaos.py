@@ -53,7 +53,7 @@ def steered(tmp_path: Path) -> SteeredDisk:
 def test_a_change_of_members_is_followed_by_a_newer_base_backup() -> None:
     """Three new members keep no WAL of the first backup: the checker took that for a loss."""
     kinds = [kind for kind in KINDS if issubclass(kind, MembersFault)]
-    assert len(kinds) == 3 and all(kind.renews_members for kind in kinds)
+    assert len(kinds) > 3 and all(kind.renews_members for kind in kinds)
 
 
 def under(disk: SteeredDisk, program: str, file: Path) -> subprocess.CompletedProcess[str]:

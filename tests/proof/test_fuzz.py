@@ -23,6 +23,7 @@ from walkeeper_cli import configuration_file
 from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat
+from walkeeper_common.quorum import MemberSet
 from walkeeper_common.wire import fields, framing
 from walkeeper_common.wire.messages import AppendResponse, Feedback
 from walkeeper_pager import block_index, page_names
@@ -172,7 +173,7 @@ def adopts_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_one_ack_as_a_quorum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leadership, "acknowledged_lsn", lambda lsns, quorum: max(lsns))
+    patch.setattr(MemberSet, "acknowledged", lambda self, lsns: max(lsns))
 
 
 def asserts_what_a_peer_says(patch: pytest.MonkeyPatch) -> None:

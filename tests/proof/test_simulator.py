@@ -28,6 +28,8 @@ WORLDS = {
     "--replace --cancel --resize": (2, 3),
     "--replace --repair": (2, 4),
     "--replace --late": (2, 4),
+    "--zones": (3, 6),
+    "--zones --replace --resize": (2, 4),
     "--busy": (3, 6),
     "--bulk": (2, 4),
 }

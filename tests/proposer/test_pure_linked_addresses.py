@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, MemberSet
@@ -64,8 +68,10 @@ def test_a_member_that_leaves_again_loses_its_link() -> None:
         assert linked.follow(final(back)) == []
     assert LinkedAddresses(GIVEN).follow(final(back)) == []
     campaign = Campaign("main", b"p" * 16, 3, addresses=frozenset(map(shown_address, GIVEN)))
-    assert campaign.lacks(BY_ID) and campaign.lacks(final(BY_ID))
-    assert not campaign.lacks(final(back)), "a proposer that waits for this link never leads"
+    assert campaign.needs_other_links(BY_ID) and campaign.needs_other_links(final(BY_ID))
+    assert not campaign.needs_other_links(final(back)), (
+        "a proposer that waits for this link never leads"
+    )
 
 
 def test_a_cancelled_newcomer_loses_its_link() -> None:
@@ -100,3 +106,56 @@ def test_several_newcomers_join_and_one_of_them_is_given_up() -> None:
     assert len(linked.follow(other)) == 1 and linked.all == (*GIVEN, FOURTH)
     assert "has become a member" in linked.follow(final(other))[0]
     assert linked.all == (*GIVEN, FOURTH)
+
+
+def test_a_member_whose_id_was_not_known_loses_its_link_when_it_leaves() -> None:
+    """A later change names it, and then it leaves."""
+    linked = LinkedAddresses(GIVEN)
+    linked.follow(final(JOINT))
+    assert linked.all == (*GIVEN, FOURTH)
+    begun = joint_with(final(JOINT), MADE.present, "4@d:1")
+    assert linked.follow(begun) == []
+    assert "is no member any more" in linked.follow(final(begun))[0]
+    assert linked.all == GIVEN
+
+
+def test_a_newcomer_that_was_given_up_between_two_elections_loses_its_link() -> None:
+    """The next proposer has linked it, and learns of the cancel before it is elected."""
+    linked = LinkedAddresses(GIVEN)
+    linked.follow(JOINT)
+    shown = frozenset(map(shown_address, linked.all))
+    campaign = Campaign("main", b"p" * 16, 4, addresses=shown, linked=linked.members,
+                        linked_generation=linked.generation)  # fmt: skip
+    assert not campaign.needs_other_links(JOINT)
+    assert not campaign.needs_other_links(MADE), "a member that lags does not know of it yet"
+    assert campaign.needs_other_links(cancelled(JOINT))
+    assert not campaign.needs_other_links(final(JOINT))
+    assert linked.follow(MADE) == [] and linked.all == (*GIVEN, FOURTH)
+    linked.follow(cancelled(JOINT))
+    assert linked.all == GIVEN and linked.members == frozenset()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_greets_first_the_links_come_to_rest(seed: int) -> None:
+    """A member that lags shows an older configuration in each life of the proposer."""
+    back = cancelled(JOINT)
+    again = joint(back, leaving="2#b", joining="5#e", address="e:1")
+    chain = (MADE, JOINT, back, again, cancelled(again))
+    random, linked = Random(seed), LinkedAddresses(GIVEN)
+    newest = random.choice(chain[1:])
+    shown = [each for each in chain if each.generation <= newest.generation]
+    begun_anew = 0
+    for _ in range(10 * len(chain)):
+        campaign = Campaign(
+            "main", b"p" * 16, 4, addresses=frozenset(map(shown_address, linked.all)),
+            linked=linked.members, linked_generation=linked.generation,
+        )  # fmt: skip
+        greeting = (random.choice(shown), newest)
+        other = next((each for each in greeting if campaign.needs_other_links(each)), None)
+        if other is not None:
+            begun_anew += 1
+            linked.follow(other)
+    assert begun_anew < len(chain)
+    linked.follow(newest)
+    newcomer = {JOINT: [FOURTH], again: [FIFTH]}.get(newest, [])
+    assert linked.all == (*GIVEN, *newcomer)

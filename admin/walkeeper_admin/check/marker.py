@@ -24,11 +24,13 @@ from typing import Any
 import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
+from walkeeper_admin.member_sets import commit_with, set_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.own_credentials import own_options
+from walkeeper_common.zones import shown_acks
 from walkeeper_proposer.postgres.primary_sql import connected
 
 PREFIX = "walkeeper check"
@@ -103,24 +105,24 @@ async def _committed(sql: asyncpg.Connection, text: str) -> Marker:
 async def wait_on_quorum(marker: Marker, gather: Gather, timeout_s: float) -> Finding:
     """Return OK once an ack quorum has flushed the marker."""
     have: list[int] = []
-    needed = 0
+    needed = "all"
     deadline_s = time.monotonic() + timeout_s
     while True:
         document = await gather()
-        members = {member_id(member) for member in document["cluster"]["members"]}
-        needed = document["cluster"]["ack_quorum"] or len(members)
+        members = set(map(member_id, document["cluster"]["members"]))
         have = sorted(
             line["id"]
             for line in document["safekeepers"]
             if line["id"] in members and _reaches(line["flush_lsn"], marker.lsn)
         )
-        if len(have) >= needed and members:
+        needed = shown_acks(set_of(document["cluster"])) if members else "all"
+        if commit_with(document["cluster"], have):
             shown = ", ".join(map(str, have))
             return ok("quorum", f"safekeepers {shown} have the marker on disk; {needed} suffice")
         if time.monotonic() >= deadline_s:
             break
         await asyncio.sleep(POLL_S)
-    text = f"{len(have)} of the {needed} safekeepers that a commit needs have {marker.lsn}"
+    text = f"{len(have)} safekeepers have {marker.lsn}, and a commit needs {needed}"
     why = "the primary let a commit return that a failover may lose"
     remedy = "walkeeper attach; walkeeper status names the members that lack it"
     return Finding("quorum", Grade.FAILED, text, why, remedy)

@@ -7,6 +7,8 @@ from typing import Any
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.log_verdict import judge, name_of
+from walkeeper_admin.member_sets import set_of
+from walkeeper_common.zones import shown_acks
 
 FREE_SHARE_MIN = 0.1  # a day without a member fills a disk that has less
 FSYNC_S_MAX = 0.05  # on average: 20 commits a second for one client
@@ -29,7 +31,8 @@ def from_status(document: dict[str, Any]) -> list[Finding]:
         _slots,
         _standbys,
     )
-    return [*_members(document), *(found for check in checks for found in check(lines))]
+    of_log = (*_members(document), *_zones(document), *_spares(document))
+    return [*of_log, *(found for check in checks for found in check(lines))]
 
 
 def _members(document: dict[str, Any]) -> list[Finding]:
@@ -45,8 +48,38 @@ def _members(document: dict[str, Any]) -> list[Finding]:
     ]  # fmt: skip
     if found:
         return found
-    count, needed = len(cluster["members"]), cluster["ack_quorum"]
+    count, needed = len(cluster["members"]), shown_acks(set_of(cluster))
     return [ok("members", f"{count} of {count} have what is committed; a commit needs {needed}")]
+
+
+def _zones(document: dict[str, Any]) -> list[Finding]:
+    """Return a finding if a zone's loss would stop commits now, or one that none would."""
+    failures = document["cluster"].get("zone_failures") or {}
+    stops = [f"zone {zone}: {reason}" for zone, reason in failures.items() if reason]
+    if stops:
+        why = "the loss of this zone stops commits"
+        remedy = "bring its members back, or add some in other zones: docs/members.md#zones"
+        return [Finding("zones", Grade.WARNING, "; ".join(stops), why, remedy)]
+    return [ok("zones", f"any one of {', '.join(failures)} may fail")] if failures else []
+
+
+def _spares(document: dict[str, Any]) -> list[Finding]:
+    """Return a finding on the spares and on a repair, if the log has spares."""
+    spares, repair = document.get("spares") or [], document["cluster"].get("repair")
+    silent = [f"{each['id']}" for each in spares if each["reachable"] is False]
+    why = "no repair can use it"
+    remedy = "start it, or `walkeeper spare rm`; docs/members.md#spares"
+    found = []
+    if silent:
+        text = f"spare {', '.join(silent)} does not answer"
+        found.append(Finding("spares", Grade.WARNING, text, why, remedy))
+    if repair and repair.startswith("held back"):
+        why = "a member is silent, and no spare takes its place yet"
+        remedy = "docs/runbooks.md#repair"
+        found.append(Finding("repair", Grade.WARNING, repair, why, remedy))
+    if found or not spares:
+        return found
+    return [ok("spares", f"{len(spares)} answer; {repair or 'no repair is needed'}")]
 
 
 def _why(state: str) -> str:

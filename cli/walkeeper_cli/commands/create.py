@@ -7,8 +7,10 @@ import asyncio
 import click
 
 from walkeeper_cli.options import (
+    MemberZones,
     SlotName,
     Timeout,
+    ack_zones_option,
     cluster_option,
     config_option,
     dsn_option,
@@ -16,6 +18,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
     slot_of,
     tls_option,
+    zone_stop_option,
 )
 from walkeeper_common.addresses import Address
 
@@ -30,6 +33,14 @@ from walkeeper_common.addresses import Address
     type=click.IntRange(1, 32),
     help="The number of safekeepers that must have a commit.  [default: a majority]",
 )
+@option(
+    "--zones",
+    type=MemberZones(),
+    metavar="ID=ZONE,…",
+    help="The zone of each safekeeper: a place that fails as a whole, such as 1=a,2=b,3=c.",
+)
+@ack_zones_option
+@zone_stop_option
 @option("--slot", type=SlotName(), help="The replication slot.  [default: walkeeper[_CLUSTER]]")
 @option(
     "--timeout",
@@ -56,6 +67,9 @@ def command(
     dsn: str,
     cluster: str,
     ack_quorum: int | None,
+    zones: tuple[tuple[int, str], ...] | None,
+    ack_zones: int | None,
+    allow_zone_stop: bool,
     slot: str | None,
     timeout: float,
     allow_single_ack: bool,
@@ -72,6 +86,7 @@ def command(
     """
     from walkeeper_admin.create import CreateSettings, create
     from walkeeper_common.quorum import member_id
+    from walkeeper_common.zones import zones_clause
 
     settings = CreateSettings(
         safekeepers=safekeepers,
@@ -80,6 +95,9 @@ def command(
         slot=slot_of(slot, cluster),
         ack_quorum=ack_quorum,
         allow_single_ack=allow_single_ack,
+        zones=dict(zones or ()),
+        ack_zones=0 if ack_zones in (None, 1) else ack_zones,
+        allow_zone_stop=allow_zone_stop,
         if_not_exists=if_not_exists,
         logical=logical,
         timeout_s=timeout,
@@ -90,7 +108,8 @@ def command(
     start = f"from {made.creation_lsn} on timeline {made.timeline} of system {made.system_id}"
     if logical:
         start = f"of decoded changes of system {made.system_id}"
-    log = f"on safekeepers {members}: ack quorum {made.ack_quorum}, {start}"
+    rule = f"{made.ack_quorum}{zones_clause(made.present)}"
+    log = f"on safekeepers {members}: ack quorum {rule}, {start}"
     if created.in_use:
         click.echo(f"cluster {cluster} exists and is in use {log}")
         return

@@ -12,19 +12,22 @@ import click
 from walkeeper_cli.commands.replace import Newcomer
 from walkeeper_cli.history.wal_options import LsnText
 from walkeeper_cli.options import (
+    MemberZone,
+    ack_zones_option,
     config_option,
     json_option,
     log_options,
     option,
     progress_timeout_option,
     together,
+    zone_stop_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.command_output import Audience
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
-    from walkeeper_admin.members import Wanted
+    from walkeeper_admin.members import Wanted, ZoneRule
     from walkeeper_common.quorum import Configuration
 
 ANSWER_S = 3.0
@@ -41,6 +44,7 @@ single_ack_option = option(
     is_flag=True,
     help="Accept that commits are lost with one disk: an ack quorum of 1 of several members.",
 )
+zone_options = together(ack_zones_option, zone_stop_option)
 change_options = together(progress_timeout_option, json_option, config_option)
 
 
@@ -65,6 +69,9 @@ def command() -> None:
     \b
     Let all three acknowledge each commit, not two:
       walkeeper members set-ack-quorum 3 --safekeepers 10.0.0.1:5454,…
+    \b
+    Let each commit survive a whole zone:
+      walkeeper members set-zone 1=a 2=b 3=c --ack-zones 2 --safekeepers 10.0.0.1:5454,…
 
     One change is under way at a time. You may interrupt a command; the same command resumes. The
     proposer needs no restart. It is elected anew in each step, which takes about a second
@@ -99,13 +106,16 @@ def show(safekeepers: tuple[Address, ...], cluster: str, locate: Lsn | None, as_
 @log_options
 @ack_quorum_option
 @single_ack_option
+@zone_options
 @change_options
 def add(
-    newcomers: tuple[tuple[int, Address], ...],
+    newcomers: tuple[tuple[int, Address, str], ...],
     safekeepers: tuple[Address, ...],
     cluster: str,
     ack_quorum: int | None,
     allow_single_ack: bool,
+    ack_zones: int | None,
+    allow_zone_stop: bool,
     timeout: float | None,
     as_json: bool,
 ) -> None:
@@ -117,7 +127,7 @@ def add(
     """
     from walkeeper_admin.members import Wanted
 
-    wanted = Wanted((), newcomers, ack_quorum, allow_single_ack)
+    wanted = Wanted((), newcomers, ack_quorum, allow_single_ack, _rule(ack_zones, allow_zone_stop))
     _change(safekeepers, cluster, wanted, timeout, as_json)
 
 
@@ -126,6 +136,7 @@ def add(
 @log_options
 @ack_quorum_option
 @single_ack_option
+@zone_options
 @change_options
 def remove(
     ids: tuple[int, ...],
@@ -133,6 +144,8 @@ def remove(
     cluster: str,
     ack_quorum: int | None,
     allow_single_ack: bool,
+    ack_zones: int | None,
+    allow_zone_stop: bool,
     timeout: float | None,
     as_json: bool,
 ) -> None:
@@ -142,7 +155,7 @@ def remove(
     """
     from walkeeper_admin.members import Wanted
 
-    wanted = Wanted(ids, (), ack_quorum, allow_single_ack)
+    wanted = Wanted(ids, (), ack_quorum, allow_single_ack, _rule(ack_zones, allow_zone_stop))
     _change(safekeepers, cluster, wanted, timeout, as_json)
 
 
@@ -153,7 +166,7 @@ def remove(
 @change_options
 def replace(
     member: int,
-    newcomer: tuple[int, Address],
+    newcomer: tuple[int, Address, str],
     safekeepers: tuple[Address, ...],
     cluster: str,
     timeout: float | None,
@@ -169,20 +182,55 @@ def replace(
 @click.argument("ack_quorum", type=click.IntRange(1), metavar="N")
 @log_options
 @single_ack_option
+@zone_options
 @change_options
 def set_ack_quorum(
     ack_quorum: int,
     safekeepers: tuple[Address, ...],
     cluster: str,
     allow_single_ack: bool,
+    ack_zones: int | None,
+    allow_zone_stop: bool,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Set how many members acknowledge a commit. The votes that elect follow from it."""
+    """Set how many members acknowledge a commit, and from how many zones.
+
+    The votes that elect follow from it: each vote quorum meets each ack quorum.
+    """
     from walkeeper_admin.members import Wanted
 
-    wanted = Wanted((), (), ack_quorum, allow_single_ack)
+    wanted = Wanted((), (), ack_quorum, allow_single_ack, _rule(ack_zones, allow_zone_stop))
     _change(safekeepers, cluster, wanted, timeout, as_json)
+
+
+@command.command("set-zone")
+@click.argument("zones", nargs=-1, required=True, type=MemberZone(), metavar="ID=ZONE...")
+@log_options
+@zone_options
+@change_options
+def set_zone(
+    zones: tuple[tuple[int, str], ...],
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    ack_zones: int | None,
+    allow_zone_stop: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Say in which zone each member is: a place that fails as a whole.
+
+    \b
+    Let a commit that returned survive a whole zone:
+      walkeeper members set-zone 1=a 2=b 3=c --ack-zones 2 --safekeepers 10.0.0.1:5454,…
+
+    Without --ack-zones the labels count for spares and for `walkeeper status` alone. Versions of
+    walkeeper without zones cannot read such a log.
+    """
+    from walkeeper_admin.members import Wanted
+
+    rule = _rule(ack_zones, allow_zone_stop, zones)
+    _change(safekeepers, cluster, Wanted(rule=rule), timeout, as_json)
 
 
 @command.command("cancel")
@@ -203,6 +251,15 @@ def cancel(
     _tell(made, cluster, as_json)
 
 
+def _rule(
+    ack_zones: int | None, allow_stop: bool, zones: tuple[tuple[int, str], ...] = ()
+) -> ZoneRule:
+    """Return the rule that the options name; 1 zone is no rule."""
+    from walkeeper_admin.members import ZoneRule
+
+    return ZoneRule(0 if ack_zones == 1 else ack_zones, zones, allow_stop)
+
+
 def _change(
     safekeepers: tuple[Address, ...],
     cluster: str,
@@ -220,15 +277,18 @@ def _change(
 
 def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
     from walkeeper_common.quorum import member_id
+    from walkeeper_common.zones import zones_clause
     from walkeeper_proposer.consensus.deciding import standing
 
     if as_json:
         members = [member_id(member) for member in made.members]
         facts = {"cluster": cluster, "generation": made.generation, "members": members}
         quorums = {"ack_quorum": made.ack_quorum, "vote_quorum": made.vote_quorum}
+        if made.zones:
+            facts |= {"ack_zones": made.ack_zones, "zones": list(made.zones)}
         click.echo(json.dumps(facts | quorums, indent=2))
         return
     click.echo(
         f"no change of members is under way in cluster {cluster}: {standing(made)}, ack quorum "
-        f"{made.ack_quorum}"
+        f"{made.ack_quorum}{zones_clause(made.present)}"
     )

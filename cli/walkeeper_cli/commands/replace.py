@@ -11,6 +11,7 @@ import click
 from walkeeper_cli.options import (
     HostPort,
     ParamType,
+    ZoneName,
     cluster_option,
     config_option,
     option,
@@ -19,6 +20,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.quorum import IN_ZONE
 from walkeeper_common.shell.command_output import Audience
 
 if TYPE_CHECKING:
@@ -26,17 +28,20 @@ if TYPE_CHECKING:
 
 
 class Newcomer(ParamType):
-    """`ID@HOST:PORT`."""
+    """`ID@HOST:PORT`, or with the zone `ID@HOST:PORT/zone=NAME`: the zone is empty without one."""
 
     name = "id@host:port"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, Address]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, Address, str]:
         if isinstance(value, tuple):
             return value
-        number, at, address = str(value).partition("@")
+        text, has_zone, zone = str(value).partition(IN_ZONE)
+        if has_zone:
+            zone = ZoneName().convert(zone, param, ctx)
+        number, at, address = text.partition("@")
         if not at or not number.isascii() or not number.isdigit():
             self.fail(f"{value!r} is not ID@HOST:PORT, such as 4@10.0.0.4:5454", param, ctx)
-        return int(number), HostPort().convert(address, param, ctx)
+        return int(number), HostPort().convert(address, param, ctx), zone
 
 
 @click.command("replace", short_help="Replace a lost safekeeper by another one.")
@@ -55,7 +60,7 @@ class Newcomer(ParamType):
     metavar="ID@H:P",
     envvar="WALKEEPER_WITH",
     help="The newcomer: a running safekeeper without this log, under a new id, or the same one on "
-    "an emptied directory.",
+    "an emptied directory. /zone=NAME behind it names its zone.",
 )
 @cluster_option
 @option(
@@ -75,7 +80,7 @@ class Newcomer(ParamType):
 def command(
     safekeepers: tuple[Address, ...],
     member: int | None,
-    newcomer: tuple[int, Address] | None,
+    newcomer: tuple[int, Address, str] | None,
     cluster: str,
     instead: bool,
     cancel: bool,
@@ -129,7 +134,7 @@ def _replace(
     safekeepers: tuple[Address, ...],
     cluster: str,
     member: int,
-    newcomer: tuple[int, Address],
+    newcomer: tuple[int, Address, str],
     instead: bool,
     limits: Limits,
 ) -> None:
@@ -139,8 +144,8 @@ def _replace(
     from walkeeper_admin.status import gather
     from walkeeper_proposer.consensus.deciding import standing
 
-    joining, address = newcomer
-    coming = Joining(member, joining, address, instead)
+    joining, address, zone = newcomer
+    coming = Joining(member, joining, address, instead, zone)
     say = Audience(sys.stderr).say
     made = asyncio.run(replace(safekeepers, cluster, coming, limits, say))
     click.echo(

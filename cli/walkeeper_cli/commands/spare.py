@@ -40,13 +40,16 @@ def command() -> None:
 @click.argument("spares", nargs=-1, required=True, type=Newcomer(), metavar="ID@HOST:PORT...")
 @change_options
 def add(
-    spares: tuple[tuple[int, Address], ...],
+    spares: tuple[tuple[int, Address, str], ...],
     safekeepers: tuple[Address, ...],
     cluster: str,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Add running safekeepers, without this log, to the end of the list."""
+    """Add running safekeepers, without this log, to the end of the list.
+
+    ID@HOST:PORT/zone=NAME names the zone. A repair prefers a spare in the zone that lacks one.
+    """
     _change(safekeepers, cluster, (spares, ()), timeout, as_json)
 
 
@@ -67,7 +70,7 @@ def rm(
 def _change(
     safekeepers: tuple[Address, ...],
     cluster: str,
-    wanted: tuple[tuple[tuple[int, Address], ...], tuple[int, ...]],
+    wanted: tuple[tuple[tuple[int, Address, str], ...], tuple[int, ...]],
     timeout: float | None,
     as_json: bool,
 ) -> None:

@@ -28,6 +28,7 @@ import psycopg
 from psycopg import pq
 
 from walkeeper_admin import status
+from walkeeper_admin.member_sets import commit_with
 from walkeeper_cli.snapshot.consumer_link import ConsumerLink
 from walkeeper_cli.snapshot.parquet_copy import PublishedTable, copy_table, published_tables
 from walkeeper_common.addresses import Address
@@ -235,17 +236,16 @@ def wait_for_slot(settings: SnapshotSettings, lsn: Lsn) -> None:
 def _wait(
     settings: SnapshotSettings, place: Callable[[dict[str, Any]], str | None], lsn: Lsn, text: str
 ) -> None:
-    """Wait until `place` is at `lsn` on as many safekeepers as an ack quorum has.
+    """Wait until `place` is at `lsn` on an ack quorum of the members.
 
     Raise Refused with `text` if that takes too long.
     """
     deadline_s = time.monotonic() + settings.timeout_s
     while True:
         document = asyncio.run(status.gather(settings.safekeepers, settings.cluster, 5.0))
-        quorum = document["cluster"]["ack_quorum"] or len(settings.safekeepers)
-        places = [place(line) for line in document["safekeepers"] if line["reachable"]]
-        there = sum(1 for each in places if each and Lsn.parse(each) >= max(lsn, ZERO_LSN))
-        if there >= quorum:
+        places = {line["id"]: place(line) for line in document["safekeepers"] if line["reachable"]}
+        there = {n for n, each in places.items() if each and Lsn.parse(each) >= max(lsn, ZERO_LSN)}
+        if commit_with(document["cluster"], there):
             return
         if time.monotonic() > deadline_s:
             raise Refused(text)

@@ -46,12 +46,19 @@ _HAS_TARGET = 0x40  # any other change follows; versions before it refuse such a
 _HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier versions refuse both
 _LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
 _SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
-_JOINT = 4  # beside _SPARES: a target follows, which decides as well
-_LATE = 16  # beside the others, or alone: a log may begin late, and a target or the address follows
+_JOINT = 4  # beside another feature: a target follows, which decides as well
+_ZONES = 8  # a feature: the zones of each set follow, behind the address or target, and the spares
+_LATE = 16  # a feature: a log may begin late; nothing of it follows
 _FEATURES = (
-    *(_LEARNING, _SPARES, _SPARES | _LEARNING, _SPARES | _JOINT),
-    *(_LATE, _LATE | _LEARNING, _LATE | _JOINT),
-    *(_LATE | _SPARES, _LATE | _SPARES | _LEARNING, _LATE | _SPARES | _JOINT),
+    _LEARNING,
+    *(
+        late | zones | spares | phase
+        for late in (0, _LATE)
+        for zones in (0, _ZONES)
+        for spares in (0, _SPARES)
+        for phase in (0, _LEARNING, _JOINT)
+        if late | zones | spares
+    ),
 )
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
@@ -168,7 +175,7 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
-        if value.spares or value.begins_late:
+        if value.spares or value.uses_zones or value.begins_late:
             self.u8(value.ack_quorum | _HAS_FEATURES)
             self._with_features(value)
             return
@@ -189,14 +196,18 @@ class Writer:
 
     def _with_features(self, value: Configuration) -> None:
         phase = _LEARNING if value.is_learning else _JOINT if value.target is not None else 0
-        late, spares = _LATE if value.begins_late else 0, _SPARES if value.spares else 0
-        self.u8(late | spares | phase)
+        spares, zones = _SPARES if value.spares else 0, _ZONES if value.uses_zones else 0
+        self.u8(phase | spares | zones | (_LATE if value.begins_late else 0))
         if phase:
             self._change(value)
         else:
             self.text(value.address)
         if spares:
             self.members(value.spares)
+        if zones:
+            for each in (value.present, value.target) if value.target else (value.present,):
+                self.u8(each.ack_zones)
+                self.members(each.zones)
 
     def _change(self, value: Configuration) -> None:
         assert value.target is not None, f"{value=}"
@@ -357,12 +368,18 @@ class Reader:
             changed = replace(self._change(final), is_learning=bool(features & _LEARNING))
         else:
             changed = replace(final, address=self.text())
-        if not features & _SPARES:
-            return changed
-        spares = self.members()
-        if not spares:
-            raise self._error("an empty list of spares")
-        return replace(changed, spares=spares)
+        if features & _SPARES:
+            changed = replace(changed, spares=self.members())
+            if not changed.spares:
+                raise self._error("an empty list of spares")
+        if features & _ZONES:
+            changed = replace(changed, ack_zones=self.u8(), zones=self.members())
+            if changed.target is not None:
+                target = replace(changed.target, ack_zones=self.u8(), zones=self.members())
+                changed = replace(changed, target=target)
+        if changed.uses_zones != bool(features & _ZONES):
+            raise self._error("zones that the features do not tell of, or the other way round")
+        return changed
 
     def _replacement(self, final: Configuration) -> Configuration:
         leaving, joining, address = self.text(), self.text(), self.text()

@@ -59,10 +59,9 @@ def final(current: Configuration) -> Configuration:
 
     A spare that has become a member is no spare any more."""
     assert current.target is not None and not current.is_learning, f"{current=}"
-    members, ack_quorum = current.target.members, current.target.ack_quorum
-    ids = {member_id(member) for member in members}
+    ids = {member_id(member) for member in current.target.members}
     spares = tuple(spare for spare in current.spares if spare_id(spare) not in ids)
-    following = replace(current, members=members, ack_quorum=ack_quorum, target=None)
+    following = replace(current.having(current.target), target=None)
     return replace(following, generation=current.generation + 1, spares=spares)
 
 
@@ -71,7 +70,10 @@ def cancelled(current: Configuration) -> Configuration:
 
     It has no spares, so that no repair begins what an operator has taken back (M6)."""
     assert current.target is not None, f"{current=}"
-    address = kept_addresses(current.address, current.members)
+    is_list = "@" in current.address  # else it is the newcomer's own
+    plain = plain_addresses(current.address) if is_list else ()
+    named = kept_addresses(current.address, current.members)
+    address = ",".join(entry for entry in (*plain, named) if entry)
     following = replace(current, target=None, address=address, is_learning=False, spares=())
     return replace(following, generation=current.generation + 1)
 
@@ -86,6 +88,37 @@ def kept_addresses(address: str, members: Iterable[str]) -> str:
     """Return the entries that name one of these members by its id."""
     ids = {str(member_id(member)) for member in members}
     return ",".join(entry for entry in address.split(",") if entry.partition("@")[0] in ids)
+
+
+def with_ids(current: Configuration, histories: Iterable[History]) -> str:
+    """Return the addresses, with an id for the one that the first replacement has left without.
+
+    That one is of the last newcomer. The histories tell it, unless they are folded."""
+    entries = current.address.split(",")
+    plain, owner = plain_addresses(current.address), _last_newcomer(current, histories)
+    if owner is None or len(plain) != 1 or current.target is not None:
+        return current.address
+    named = f"{member_id(owner)}@{plain[0]}"
+    return ",".join(named if entry == plain[0] else entry for entry in entries)
+
+
+def _last_newcomer(current: Configuration, histories: Iterable[History]) -> str | None:
+    """Return the present member that no earlier set had, or None if there is not one of them."""
+    earlier = {
+        members
+        for history in histories
+        for members in (fragment.members for fragment in history)
+        if not set(current.members) <= set(members)
+    }
+    new = [m for m in current.members if earlier and not any(m in each for each in earlier)]
+    return new[0] if len(new) == 1 else None
+
+
+def plain_addresses(address: str) -> tuple[str, ...]:
+    """Return the entries without an id: the first replacement of a log has made one.
+
+    As long as its member is not known, no later change forgets the entry."""
+    return tuple(entry for entry in address.split(",") if entry and "@" not in entry)
 
 
 def is_successor(current: Configuration, following: Configuration) -> bool:
@@ -121,10 +154,8 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
     if steps == 1:
         return is_successor(current, later)
     same = replace(
-        current,
+        current.having(later.present),
         generation=later.generation,
-        members=later.members,
-        ack_quorum=later.ack_quorum,
         target=later.target,
         address=later.address,
         is_learning=later.is_learning,
@@ -187,9 +218,15 @@ def shown_change(configuration: Configuration) -> str:
 
 
 def shown_set(each: MemberSet) -> str:
-    """Return `1, 2, 3 (ack quorum 2)`, for people."""
-    ids = ", ".join(str(member_id(member)) for member in each.members)
-    return f"{ids} (ack quorum {each.ack_quorum})"
+    """Return `1, 2, 3 (ack quorum 2)`, with zones if there are some, for people."""
+    shown = (
+        f"{member_id(member)} in {each.zone_of(member)}"
+        if each.zone_of(member)
+        else str(member_id(member))
+        for member in each.members
+    )
+    rule = f", of {each.ack_zones} zones" if each.ack_zones else ""
+    return f"{', '.join(shown)} (ack quorum {each.ack_quorum}{rule})"
 
 
 @dataclass(frozen=True, slots=True)

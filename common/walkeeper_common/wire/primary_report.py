@@ -24,7 +24,9 @@ class PrimaryReport:
     `since` is the Unix time at which the first three facts last changed. `sync_state` is
     pg_stat_replication's, or "absent", or empty if unknown. `waiting` counts commits that wait for
     longer than WAITING_S, and `waiting_since` is the oldest one's Unix time. `lowered` lists the
-    settings of synchronous_commit with which commits do not wait.
+    settings of synchronous_commit with which commits do not wait. `repair` is a text for people: a
+    spare takes a member's place, or may not. A version without that field reads a report without
+    such a text.
     """
 
     TAG: ClassVar[int] = ord("b")
@@ -38,6 +40,7 @@ class PrimaryReport:
     waiting_since: int
     lowered: tuple[str, ...]
     error: str
+    repair: str = ""
 
     def pack(self, w: Writer) -> None:
         w.text(self.cluster)
@@ -52,6 +55,8 @@ class PrimaryReport:
         for one in self.lowered:
             w.text(one)
         w.text(self.error)
+        if self.repair:
+            w.text(self.repair)
 
     @classmethod
     def unpack(cls, r: Reader) -> Self:
@@ -60,10 +65,10 @@ class PrimaryReport:
         count = r.u16()
         if count > LOWERED_MAX:
             raise RemoteProtocolError(f"a report of {count} lowered settings")
-        report = cls(
-            *head, since, waiting, waiting_since, tuple(r.text() for _ in range(count)), r.text()
-        )
-        texts = (report.sync_state, report.error, *report.lowered)
+        lowered, error = tuple(r.text() for _ in range(count)), r.text()
+        repair = r.text() if r.remaining else ""
+        report = cls(*head, since, waiting, waiting_since, lowered, error, repair)
+        texts = (report.sync_state, report.error, report.repair, *report.lowered)
         longest = max(len(text.encode()) for text in texts)
         if longest > TEXT_BYTES_MAX:
             raise RemoteProtocolError(f"a report with a text of {longest} bytes")

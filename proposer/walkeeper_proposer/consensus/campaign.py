@@ -50,15 +50,22 @@ class Campaign:
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need
     addresses: frozenset[str] = frozenset()  # the links'; if empty, none can be added
+    linked: frozenset[str] = frozenset()  # members that have a link because they joined
+    linked_generation: int = 0  # the generation by which these links were made
     writes_nonces: bool = False  # its shell does, so retention goes by them (R22)
 
-    def lacks(self, configuration: Configuration) -> bool:
-        """Return True if no link leads to a member that joined after our start.
+    def needs_other_links(self, configuration: Configuration) -> bool:
+        """Return True if a link lacks to a member that joined, or leads to one that was given up.
 
-        The shell then adds a link.
+        The shell then adds or drops links. An older configuration, of a member that lags, changes
+        none: a proposer would begin anew without end.
         """
-        joined = joined_addresses(configuration) if self.addresses else ()
-        return any(address not in self.addresses for address in joined)
+        if not self.addresses or configuration.generation <= self.linked_generation:
+            return False
+        joined = joined_addresses(configuration)
+        if any(address not in self.addresses for address in joined):
+            return True
+        return not self.linked <= set(configuration.everyone)
 
     def lingers(self, missing: int, ticks: int) -> bool:
         """Return True while `settle` waits for answers that its quorum does not need.

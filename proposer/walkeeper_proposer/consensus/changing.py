@@ -32,8 +32,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN
-from walkeeper_common.quorum import Configuration, MemberSet, majority, member_id
+from walkeeper_common.quorum import (
+    Configuration,
+    MemberSet,
+    flaw_of_set,
+    majority,
+    member_id,
+    member_set,
+)
 from walkeeper_common.wire.member_change import (
     InstallMembers,
     MembersState,
@@ -43,9 +51,12 @@ from walkeeper_common.wire.member_change import (
     kept_addresses,
     learning_late,
     learning_with,
+    plain_addresses,
     shown_change,
+    with_ids,
 )
 from walkeeper_common.wire.requests import LogQuery, LogState
+from walkeeper_common.zones import refuse_zone_stop
 from walkeeper_proposer.consensus.deciding import (
     Answers,
     Batch,
@@ -82,6 +93,10 @@ class Goal:
     given up for these. An ack quorum of 1 among several is set only if `allow_single_ack`.
     `addresses` are those of all places. With them the newcomers' logs may begin late, if they would
     be fed more than `fed_bytes_max` first (M5).
+
+    `ack_zones` is from how many zones acknowledgements come; 0 is no such rule, and None as now.
+    `zones` has labels of members by id. A rule under which the loss of one zone stops commits is
+    set only if `allow_zone_stop`.
     """
 
     cluster: str
@@ -92,6 +107,9 @@ class Goal:
     allow_single_ack: bool = False
     addresses: tuple[str, ...] = ()
     fed_bytes_max: int = WINDOW_BYTES_MAX
+    ack_zones: int | None = None
+    zones: tuple[tuple[int, str], ...] = ()
+    allow_zone_stop: bool = False
 
     @property
     def is_replacement(self) -> bool:
@@ -101,10 +119,40 @@ class Goal:
         """Return the wanted set; `names` are the newcomers'. Raise Refused if none follows."""
         going = {*self.leaving, *(newcomer.number for newcomer in self.joining)}
         staying = [member for member in present.members if member_id(member) not in going]
-        members = tuple(sorted({*staying, *names}, key=member_id))
+        members = {*staying, *names}
         if not members:
             raise Refused("a log needs a member: name one that stays, or one that joins")
-        return MemberSet(members, self._quorum(present, len(members)))
+        self._check_labelled({member_id(member) for member in members})
+        labels = {member_id(member): present.zone_of(member) for member in present.members}
+        labels |= self._labels
+        wanted = member_set(
+            {member: labels.get(member_id(member), "") for member in members},
+            ack_quorum=self._quorum(present, len(members)),
+            ack_zones=present.ack_zones if self.ack_zones is None else self.ack_zones,
+        )
+        if flaw_of_set(wanted) is None:
+            refuse_zone_stop(wanted, is_allowed=self.allow_zone_stop)
+        return wanted
+
+    @property
+    def _labels(self) -> dict[int, str]:
+        """The zones that are named, by id."""
+        return {new.number: new.zone for new in self.joining if new.zone} | dict(self.zones)
+
+    def _check_labelled(self, ids: set[int]) -> None:
+        for number, _ in self.zones:
+            if number not in ids:
+                members = ", ".join(map(str, sorted(ids)))
+                raise Refused(f"safekeeper {number} is no member; members are {members}")
+
+    def fits(self, each: MemberSet) -> bool:
+        """Return True if the set has the quorums and the zones that are wanted of it."""
+        if self.ack_quorum not in (None, each.ack_quorum):
+            return False
+        if self.ack_zones not in (None, each.ack_zones):
+            return False
+        known = {member_id(member): each.zone_of(member) for member in each.members}
+        return all(known.get(number) == zone for number, zone in self._labels.items())
 
     def _quorum(self, present: MemberSet, size: int) -> int:
         if self.ack_quorum is not None:
@@ -182,7 +230,8 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             prepared = yield from _prepare_all(goal, current)
             if prepared is None:
                 continue
-            following = _begun(goal, current, prepared, at_work)
+            histories = [state.history for state in states.values()]
+            following = _begun(goal, current, prepared, at_work, histories)
         decided = yield from decide(goal.cluster, current, following, places, states, draw)
         if decided is not None:
             begun = decided if decided == following and decided.target is not None else begun
@@ -246,7 +295,7 @@ def _is_taken_back(begun: Configuration, current: Configuration) -> bool:
         return any(member in current.members for member in begun.leavers)
     if begun.newcomers:
         return not any(member in current.members for member in begun.newcomers)
-    return current.ack_quorum == begun.ack_quorum
+    return current.present == begun.present
 
 
 def _check_ids(goal: Goal, current: Configuration) -> None:
@@ -284,7 +333,7 @@ def _ask_newcomers(goal: Goal, current: Configuration) -> Generator[Batch, Answe
 
 
 def _is_done(goal: Goal, current: Configuration, logs: Logs) -> bool:
-    if current.target is not None or goal.ack_quorum not in (None, current.ack_quorum):
+    if current.target is not None or not goal.fits(current.present):
         return False
     coming = {newcomer.number for newcomer in goal.joining}
     left = {member_id(member) for member in current.members}
@@ -310,7 +359,7 @@ def _is_under_way(goal: Goal, current: Configuration, logs: Logs) -> bool:
     leaving = {member_id(m) for m in current.leavers}
     wanted = {number for number, name in coming.items() if name not in current.members}
     is_same = _leave(goal, current) == leaving and wanted == arriving
-    is_same = is_same and goal.ack_quorum in (None, current.target.ack_quorum)
+    is_same = is_same and goal.fits(current.target)
     if is_same and all(coming[number] in current.newcomers for number in wanted):
         return True
     if not is_same and not (goal.instead and _leave(goal, current) == leaving):
@@ -355,7 +404,11 @@ def _donors(
 
 
 def _begun(
-    goal: Goal, current: Configuration, names: Sequence[str], at_work: Sequence[MembersState]
+    goal: Goal,
+    current: Configuration,
+    names: Sequence[str],
+    at_work: Sequence[MembersState],
+    histories: Sequence[History],
 ) -> Configuration:
     """Return the first configuration of the change; other flaws of it are found later."""
     for name in names:
@@ -374,8 +427,12 @@ def _begun(
         is_late = bool(goal.addresses) and is_far(current, at_work, goal.fed_bytes_max)
         begin = learning_late if is_late else learning_with
     following = begin(current, target, "")
-    if following.is_replacing and "@" not in current.address and not current.spares:
-        return begin(current, target, next(iter(joining.values())))
-    kept = [kept_addresses(current.address, (*current.members, *target.members))]
+    known_so_far = with_ids(current, histories)
+    plain = [each for each in plain_addresses(known_so_far) if each not in joining.values()]
+    staying = kept_addresses(known_so_far, (*current.members, *target.members))
+    is_first = not plain and not staying and "@" not in current.address and not current.spares
+    if following.is_replacing and is_first and not following.uses_zones:
+        return begin(current, target, next(iter(joining.values())))  # as older versions do
     added = [f"{member_id(name)}@{at}" for name, at in joining.items()]
-    return begin(current, target, ",".join(entry for entry in (*kept, *added) if entry))
+    entries = [entry for entry in (*plain, *staying.split(","), *added) if entry]
+    return begin(current, target, ",".join(dict.fromkeys(entries)))

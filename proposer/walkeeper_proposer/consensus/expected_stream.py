@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import MemberSet
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_proposer.consensus.campaign import Phase, Purpose
@@ -49,6 +50,7 @@ class ExpectedStream:
     `append`: the frame of an append without WAL at the stream's end.
     `acks`: the frame of each member's last ack, in the order of `links`.
     `sets`: the ack quorum of each set, and its members as indexes in `links`. -1 counts zero.
+    `zones`: how many zones each set counts, or 0, and the number of each member's zone.
     """
 
     append: bytes
@@ -58,6 +60,7 @@ class ExpectedStream:
     start_lsn: Lsn
     restart_lsn_max: Lsn
     feedback: tuple[Feedback, ...]
+    zones: tuple[tuple[int, tuple[int, ...]], ...] = ()
     wal_bytes_max: int = APPEND_BYTES_MAX
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     unsettled_bytes_max: int = IN_FLIGHT_BYTES_MAX
@@ -87,13 +90,22 @@ def expected_stream(proposer: Proposer) -> ExpectedStream | None:
         links=tuple(m.link for m in members),
         acks=tuple(_last_ack(leader, m) for m in members),
         sets=tuple(
-            (ack_quorum, tuple(at.get(id(m), -1) for m in counted))
-            for ack_quorum, counted in leader.counted()
+            (each.ack_quorum, tuple(at.get(id(m), -1) for m in counted))
+            for each, counted in leader.counted()
         ),
+        zones=tuple(counted_zones(each) for each, _ in leader.counted()),
         start_lsn=leader.start_lsn,
         restart_lsn_max=min(leader.restart_lsn_max, leader.held_lsn),
         feedback=leader.feedback(),
     )
+
+
+def counted_zones(each: MemberSet) -> tuple[int, tuple[int, ...]]:
+    """Return how many zones the set counts, and a number of the zone of each member."""
+    if not each.ack_zones:
+        return 0, ()
+    numbers = {zone: number for number, zone in enumerate(dict.fromkeys(each.zones))}
+    return each.ack_zones, tuple(numbers[zone] for zone in each.zones)
 
 
 def _is_steady(leader: Leader) -> bool:

@@ -22,7 +22,7 @@ from walkeeper_common.history import (
     folded,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, member_id
+from walkeeper_common.quorum import Configuration, LogKind, MemberSet, member_id
 from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
@@ -61,7 +61,7 @@ from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
-Counted: TypeAlias = Sequence[tuple[int, Sequence[Member]]]
+Counted: TypeAlias = Sequence[tuple[MemberSet, Sequence[Member]]]
 
 NOBODY = Member(-1)  # stands for a member that has not attached
 DONOR_WAIT_TICKS = 5  # how long to wait for the donor of the election to come back
@@ -373,25 +373,21 @@ class Leader:
         return [Send(m.link, m.ask(self.configuration, self.ballot)) for m in refusing]
 
     def counted(self) -> Counted:
-        """Return each set that has to commit: its ack quorum, and the members whose acks count."""
+        """Return each set that has to commit, and its members, or NOBODY for one without acks."""
         by_name = {m.name: m for m in self.members if m.attached}
-        return [
-            (each.ack_quorum, [by_name.get(name, NOBODY) for name in each.members])
-            for each in self._sets
-        ]
+        return [(each, [by_name.get(name, NOBODY) for name in each.members]) for each in self._sets]
 
     def advance_commit(self, counted: Counted) -> bool:
         """Move commit_lsn to what an ack quorum has in this term (R10); return True if it moved."""
         feeder, start_lsn = self.feeder, self.start_lsn
         restart_lsn, commit_lsn = min(self.restart_lsn_max, self.held_lsn), LSN_MAX
-        for quorum, members in counted:  # two while members change: both must have it
+        for each, members in counted:  # two while members change: both must have it
             flushed = []
             for member in members:
                 lsn = member.flush_lsn
                 flushed.append(lsn if lsn >= start_lsn else ZERO_LSN)
-            flushed.sort()
-            restart_lsn = min(restart_lsn, flushed[0])
-            commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, quorum))
+            restart_lsn = min(restart_lsn, *flushed)
+            commit_lsn = min(commit_lsn, each.acknowledged(flushed))
         if self._learners:
             restart_lsn = min(restart_lsn, kept_for(self._learners, self.members, commit_lsn))
         if restart_lsn > feeder.restart_lsn:
@@ -427,8 +423,8 @@ class Leader:
         if not self.telling.awaits:
             return []
         known = [
-            acknowledged_lsn((m.durable_commit_lsn for m in members), quorum)
-            for quorum, members in self.counted()
+            each.acknowledged([m.durable_commit_lsn for m in members])
+            for each, members in self.counted()
         ]
         if not self.telling.move(min(known)):
             return []

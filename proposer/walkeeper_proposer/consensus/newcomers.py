@@ -33,11 +33,14 @@ NO_LOG = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """Safekeeper `number` at `address`, which is place `at` of the command, is to be a member."""
+    """Safekeeper `number` at `address`, which is place `at` of the command, is to be a member.
+
+    `zone` is its label. Without one, it keeps that of a member with its id."""
 
     number: int
     address: str
     at: int
+    zone: str = ""
 
     @property
     def absence(self) -> str:

@@ -158,7 +158,7 @@ class Proposer:
             return []
         theirs, ours = member.told(greeting), self.configuration
         if greetings.replaces(theirs, ours, self.members) or (
-            theirs and self.campaign.lacks(theirs)
+            theirs and self.campaign.needs_other_links(theirs)
         ):
             return self.on_newer_members(theirs)
         if greetings.is_newer(ours, theirs):
@@ -182,7 +182,7 @@ class Proposer:
         """Begin anew with other members: earlier answers do not count, and all greet again."""
         self.configuration = configuration
         self._refusals.clear()
-        if self.phase is Phase.LEADING or self.campaign.lacks(configuration):
+        if self.phase is Phase.LEADING or self.campaign.needs_other_links(configuration):
             text = f"the members have changed: generation {configuration.generation}"
             return self._stop(Outcome.NEW_ELECTION, text)
         return self.become_greeting() if self.phase is Phase.GREETING else self.become_backing_off()

@@ -28,10 +28,11 @@ class Goal:
     at: int
     instead: bool = False
     addresses: tuple[str, ...] = ()  # those of all places
+    zone: str = ""
 
     @property
     def change(self) -> changing.Goal:
-        newcomer = Newcomer(self.joining, self.address, self.at)
+        newcomer = Newcomer(self.joining, self.address, self.at, self.zone)
         whom = (self.cluster, (self.leaving,), (newcomer,))
         return changing.Goal(*whom, instead=self.instead, addresses=self.addresses)
 

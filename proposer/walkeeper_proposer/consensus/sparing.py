@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.quorum import Configuration, member_id, spare_id
+from walkeeper_common.quorum import Configuration, member_id, shown_spare, spare_id
 from walkeeper_common.wire.member_change import InstallMembers, with_spares
 from walkeeper_common.wire.requests import LogQuery
 from walkeeper_proposer.consensus.deciding import (
@@ -38,7 +38,7 @@ class SpareGoal:
 
     def spares(self, present: tuple[str, ...]) -> tuple[str, ...]:
         """Return the wanted list: those that stay, then the new ones, each id once."""
-        added = [f"{each.number}@{each.address}" for each in self.adding]
+        added = [shown_spare(each.number, each.address, each.zone) for each in self.adding]
         going = {*self.removing, *map(spare_id, added)}
         kept = [spare for spare in present if spare in added or spare_id(spare) not in going]
         return (*kept, *(spare for spare in added if spare not in kept))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.proof.chaos import (
+    change_faults,
     disk_faults,
     member_faults,
     network_faults,
@@ -51,6 +52,7 @@ KINDS: Sequence[type[Fault]] = (
     member_faults.WipedAndReplaced,
     member_faults.ReplacementCancelled,
     member_faults.RepairedBySpare,
+    *change_faults.CHANGES,
     transaction_faults.LongTransaction,
     transaction_faults.PrimaryDiesInLongTransaction,
     promotion_faults.CollidingPromotions,

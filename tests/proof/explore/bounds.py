@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from walkeeper_common.quorum import MemberSet
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -26,9 +28,12 @@ class Bounds:
     lazy_marks    commit_lsn is written to the control file at any time, not only when it must
     newcomers     how many of the acceptors are no members yet (member_world.py)
     commands      that change members, each of which may begin at any time: replace, cancel, add
-                  (the newcomers), remove (the last member), set-ack-quorum
+                  (the newcomers), remove (the last member), set-ack-quorum, set-ack-zones
     late          newcomers' logs begin late, and are filled at any time or never (M5)
     next_ack      the ack quorum that add, remove and set-ack-quorum want
+    zones         the zone of each acceptor, in the order of the labels, or none
+    ack_zones     from how many zones acknowledgements come, or 0
+    next_zones    the number of zones that set-ack-zones wants
     rounds        the register's rounds in one generation; a command that needs more stands still
     """
 
@@ -54,6 +59,9 @@ class Bounds:
     rounds: int = 1
     next_ack: int = 2
     late: bool = False
+    zones: tuple[str, ...] = ()
+    ack_zones: int = 0
+    next_zones: int = 0
 
     @property
     def members(self) -> int:
@@ -62,6 +70,11 @@ class Bounds:
     @property
     def vote_quorum(self) -> int:
         return self.members - self.ack_quorum + 1
+
+    @property
+    def voters_min(self) -> int:
+        members = tuple(map(str, range(self.members)))
+        return MemberSet(members, self.ack_quorum, self.ack_zones, self.zones).voters_min
 
     def __str__(self) -> str:
         values = ((f.name, getattr(self, f.name)) for f in fields(self))

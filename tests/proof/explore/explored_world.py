@@ -55,6 +55,8 @@ class World:
         self.bounds, self.queues, self.chains = bounds, Queues(bounds), Chains()
         self.table = NodeTable(bounds, self.queues.messages)
         self._in_place = tuple(range(bounds.acceptors))
+        labels = bounds.zones or ("",) * bounds.acceptors
+        self._zones = [sorted(set(labels)).index(zone) for zone in labels]
         self._limits = (bounds.crashes, bounds.breaks, bounds.lates)
         start = Draft(
             acceptors=self._first_acceptors(),
@@ -100,10 +102,12 @@ class World:
         )  # fmt: skip
 
     def _state(self, draft: Draft) -> State:
-        """Fold a draft: acceptors sorted by all that is known of them, then by the proposers."""
+        """Fold a draft: acceptors sorted by all that is known of them, then by the proposers.
+
+        An acceptor stays in its zone."""
         if draft.late_at == NOBODY:
             self._forget_the_dead(draft)
-        rows = [draft.acceptors, *draft.queues]
+        rows = [self._zones, draft.acceptors, *draft.queues]
         if draft.late_at != NOBODY:
             rows.append([int(a == draft.late_at) for a in range(self.bounds.acceptors)])
         keys = list(zip(*rows, strict=True))
@@ -168,7 +172,9 @@ class World:
 
     def _voters(self) -> Iterator[tuple[int, ...]]:
         """Yield the sets of acceptors that a candidate may reach."""
-        yield from combinations(range(self.bounds.acceptors), self.bounds.vote_quorum)
+        bounds = self.bounds
+        for size in range(bounds.voters_min, bounds.vote_quorum + 1):
+            yield from combinations(range(bounds.acceptors), size)
 
     def _connection_actions(
         self, draft: Draft, slot: int, acceptor: int, queue: int
@@ -340,7 +346,8 @@ class World:
 
     def _vote_now(self, draft: Draft, slot: int, chosen: Iterable[int]) -> None:
         for acceptor in chosen:
-            self._deliver(draft, slot, acceptor)
+            if draft.queues[slot][acceptor] > EMPTY:  # it may be elected already
+                self._deliver(draft, slot, acceptor)
 
     def _kill(self, draft: Draft, slot: int) -> None:
         draft.proposers[slot] = NOBODY

@@ -18,7 +18,7 @@ knows of a dead leader, because that tells whether the joint members have commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -117,7 +117,7 @@ class MemberWorld(World):
 
     def _voters(self) -> Iterator[tuple[int, ...]]:
         grows = all(command in ("replace", "cancel", "add") for command in self.bounds.commands)
-        least = self.bounds.vote_quorum if grows else 1  # the new set may elect with fewer
+        least = self.bounds.voters_min if grows else 1  # the new set may elect with fewer
         for size in range(least, self.bounds.acceptors + 1):
             yield from combinations(range(self.bounds.acceptors), size)
 
@@ -177,6 +177,8 @@ class MemberWorld(World):
                 goal = Goal(CLUSTER, (), joining, bounds.next_ack, **late)
             case "remove":
                 goal = Goal(CLUSTER, (last,), (), bounds.next_ack)
+            case "set-ack-zones":
+                goal = Goal(CLUSTER, ack_zones=bounds.next_zones, allow_zone_stop=True)
             case _:
                 assert what == "set-ack-quorum", f"{what=}"
                 goal = Goal(CLUSTER, ack_quorum=bounds.next_ack, allow_single_ack=True)
@@ -277,13 +279,6 @@ class MemberWorld(World):
             raise Violation("Successor", text)
         if not same:
             draft.used[-1] = self._decided.number((*known, configuration))
-
-    # Elections
-
-    def _vote_now(self, draft: Draft, slot: int, chosen: Iterable[int]) -> None:
-        for acceptor in chosen:
-            if draft.queues[slot][acceptor] > EMPTY:
-                self._deliver(draft, slot, acceptor)
 
     def _forget_the_dead(self, draft: Draft) -> None:
         """Keep it all: see above."""

@@ -95,6 +95,8 @@ def configuration(bounds: Bounds) -> Configuration:
         timeline=1,
         members=tuple(member_name(a + 1, incarnation(a)) for a in range(bounds.members)),
         ack_quorum=bounds.ack_quorum,
+        ack_zones=bounds.ack_zones,
+        zones=bounds.zones,
     )
 
 

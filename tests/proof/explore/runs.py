@@ -65,6 +65,21 @@ SMALL = {
         campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
         shows_commits=False,
     ),
+    "zones-of-two-and-two": Bounds(
+        acceptors=4, ack_quorum=2, zones=("a", "a", "b", "b"), ack_zones=2, proposers=1, terms=2,
+        campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-no-zones-to-two": Bounds(
+        acceptors=2, ack_quorum=1, zones=("a", "b"), commands=("set-ack-zones",), next_zones=2,
+        proposers=1, terms=2, campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
+    ),
+    "members-two-zones-to-none": Bounds(
+        acceptors=2, ack_quorum=1, zones=("a", "b"), ack_zones=2, commands=("set-ack-zones",),
+        proposers=1, terms=2, campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
+    ),
 }  # fmt: skip
 
 # Together under two hours on two cores; the longest first.
@@ -181,6 +196,26 @@ LARGE = {
     "members-one-for-another-cancel": Bounds(
         acceptors=2, ack_quorum=1, newcomers=1, commands=("replace", "cancel"), proposers=1,
         terms=3, campaigns=3, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
+    ),
+    "zones-of-two-two-and-one": Bounds(
+        acceptors=5, ack_quorum=2, zones=("a", "a", "b", "b", "c"), ack_zones=2, proposers=1,
+        terms=2, campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False, shows_commits=False,
+    ),
+    "zones-two-proposers": Bounds(
+        acceptors=3, ack_quorum=1, zones=("a", "a", "b"), ack_zones=2, terms=2, campaigns=2,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "zones-crashes": Bounds(
+        acceptors=4, ack_quorum=2, zones=("a", "a", "b", "b"), ack_zones=2, proposers=1, terms=2,
+        campaigns=2, records=1, crashes=1, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-three-no-zones-to-two": Bounds(
+        acceptors=3, zones=("a", "a", "b"), commands=("set-ack-zones",), next_zones=2,
+        proposers=1, terms=1, campaigns=1, records=1, crashes=0, breaks=0, votes_at_once=True,
         takes_halves=False, shows_commits=False,
     ),
     "members-ack-cancel": Bounds(

@@ -27,6 +27,7 @@ from tests.proof.mutants.spares import SPARES
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.telling import TELLING
 from tests.proof.mutants.voting import VOTING
+from tests.proof.mutants.zones import ZONES
 
 MUTANTS = (
     *VOTING,
@@ -47,6 +48,7 @@ MUTANTS = (
     *LEARNERS,
     *LATE,
     *SPARES,
+    *ZONES,
     *DROPPING,
     *LOGICAL,
     *COPYING,

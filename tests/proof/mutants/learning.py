@@ -106,4 +106,54 @@ LEARNERS = (
         turns_red=TEST + "a_learner_acknowledges_no_commit_and_wal_is_kept_for_it_within_a_bound",
         why_named=ONLY_MEMORY,
     ),
+    Mutant(
+        "given-up-newcomer-stays-linked",
+        "M1",
+        "a proposer that has linked a newcomer drops the link when that is given up",
+        (
+            Edit(
+                "Campaign.needs_other_links",
+                "not self.linked <= set(configuration.everyone)",
+                "False",
+            ),
+        ),
+        turns_red=(
+            "tests/proposer/test_pure_linked_addresses.py::"
+            "test_a_newcomer_that_was_given_up_between_two_elections_loses_its_link"
+        ),
+        why_named="the simulated proposers know all addresses",
+    ),
+    Mutant(
+        "older-members-change-the-links",
+        "M1",
+        "an older configuration, of a member that lags, changes no link of a proposer",
+        (
+            Edit(
+                "Campaign.needs_other_links",
+                "configuration.generation <= self.linked_generation",
+                "False",
+            ),
+        ),
+        turns_red=(
+            "tests/proposer/test_pure_linked_addresses.py::"
+            "test_whoever_greets_first_the_links_come_to_rest"
+        ),
+        why_named="the simulated proposers know all addresses",
+    ),
+    Mutant(
+        "second-replacement-forgets-an-address",
+        "M1",
+        "the log keeps the address of the newcomer of a replacement that has ended",
+        (
+            Edit("changing._begun", "with_ids(current, histories)", "current.address"),
+            Edit(
+                "changing._begun",
+                '(*plain, *staying.split(","), *added)',
+                '(*staying.split(","), *added)',
+            ),
+        ),
+        turns_red="tests/consensus/test_pure_resizing.py::test_"
+        "a_second_replacement_keeps_the_address_of_the_first_newcomer",
+        why_named="the simulated proposers know all addresses",
+    ),
 )

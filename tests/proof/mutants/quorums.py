@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 NOT_JUDGED = "the simulator's operator tries a refused server again, which ends well"
+VOTES = "not self.commits([m for m in self.members if m not in names])"
 
 QUORUMS = (
     Mutant(
@@ -15,9 +16,9 @@ QUORUMS = (
         "v = n - a + 1",
         (
             Edit(
-                "MemberSet.vote_quorum",
-                "len(self.members) - self.ack_quorum + 1",
-                "max(1, len(self.members) - self.ack_quorum)",
+                "MemberSet.elects",
+                VOTES,
+                "sum(m in names for m in self.members) >= max(1, self.vote_quorum - 1)",
             ),
         ),
         ("two-proposers",),
@@ -28,9 +29,9 @@ QUORUMS = (
         "v follows from a, it is not a majority",
         (
             Edit(
-                "MemberSet.vote_quorum",
-                "len(self.members) - self.ack_quorum",
-                "len(self.members) // 2",
+                "MemberSet.elects",
+                VOTES,
+                "sum(m in names for m in self.members) >= len(self.members) // 2 + 1",
             ),
         ),
     ),

@@ -380,7 +380,13 @@ REPLACEMENTS = (
         "both-sets-count-alike",
         "M1",
         "with joint members each set commits by its own ack quorum",
-        (Edit("Leader.counted", "each.ack_quorum", "self.configuration.ack_quorum"),),
+        (
+            Edit(
+                "Leader.advance_commit",
+                "each.acknowledged(flushed)",
+                "sorted(flushed)[len(flushed) - self.configuration.ack_quorum]",
+            ),
+        ),
         turns_red=f"{SCENARIO}[ack_quorum_changes_with_two_sets]",
         searched_by=(RESIZE,),
         why_named=SEARCHED,

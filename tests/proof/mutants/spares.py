@@ -22,13 +22,13 @@ SPARES = (
     _auditor(
         "repair-without-an-ack-set",
         "a repair begins only while an ack set is well",
-        Edit("Auditor.audit", "configuration.commits(well)", "True"),
+        Edit("Auditor._held", "not configuration.commits(well)", "False"),
         "without_an_ack_quorum_that_is_well_nothing_begins",
     ),
     _auditor(
         "repairs-without-a-budget",
         "members that flap use up a bounded number of spares",
-        Edit("Auditor.audit", "len(self._begun_s) == REPAIRS_MAX", "False"),
+        Edit("Auditor._held", "len(self._begun_s) == REPAIRS_MAX", "False"),
         "members_that_flap_use_up_a_bounded_number_of_spares",
     ),
     _auditor(
@@ -84,6 +84,12 @@ SPARES = (
             "others",
         ),
         "the_spares_change_alone_and_under_no_other_change",
+    ),
+    _auditor(
+        "held-repair-gives-no-reason",
+        "a repair that is held back says why, and until when",
+        Edit("Auditor._held", "self._begun_s[0] + REPAIRS_S", "None"),
+        "a_repair_that_is_held_back_says_why_and_until_when",
     ),
     _auditor(
         "repair-forgets-an-address",

@@ -145,7 +145,7 @@ def _goes_on(story: Story, outcome: Outcome) -> bool:
     Where one vote elects, the first answer decides which unacknowledged end the log has. A primary
     with another end is refused then, and not the next time.
     """
-    votes = {node.configuration.vote_quorum for node in members(story)}
+    votes = {node.configuration.present.voters_min for node in members(story)}
     return outcome in GOES_ON or (outcome is Outcome.REFUSED and votes == {1})
 
 

@@ -214,8 +214,8 @@ class ChangesNode(ProposerNode):
         if end > begin_lsn:
             data = self._log.read(begin_lsn, end)
             holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, data)]
-            quorum = configuration.ack_quorum
-            self.oracles.durability.check_quorum(self.name, commit_lsn, holding, quorum)
+            commits = configuration.commits
+            self.oracles.durability.check_quorum(self.name, commit_lsn, holding, commits)
             self.reported_lsn = end
 
 

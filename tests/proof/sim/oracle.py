@@ -19,7 +19,7 @@ demands progress.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -221,8 +221,10 @@ class Durability(Oracle):
         if kept != wanted:
             self.fail(f"{who} {said} {lsn}, a power cut would lose some of it")
 
-    def check_quorum(self, who: str, lsn: Lsn, holding: Sequence[str], ack_quorum: int) -> None:
-        if len(holding) < ack_quorum:
+    def check_quorum(
+        self, who: str, lsn: Lsn, holding: Sequence[str], commits: Callable[[Sequence[str]], bool]
+    ) -> None:
+        if not commits(holding):
             self.fail(f"{who} reports {lsn}, only {list(holding)} have it on disk")
 
     def check_applied(self, who: str, lsn: Lsn, applied: Lsn, said: Sequence[Lsn]) -> None:
@@ -250,11 +252,15 @@ class Survival(Oracle):
     """
 
     def check(
-        self, what: str, end_lsn: Lsn, standings: Sequence[Standing], vote_quorum: int
+        self,
+        what: str,
+        end_lsn: Lsn,
+        standings: Sequence[Standing],
+        elects: Callable[[Sequence[str]], bool],
     ) -> None:
         for lacking in standings:
             voters = [s.who for s in standings if s.rank <= lacking.rank]
-            if not lacking.has_it and len(voters) >= vote_quorum:
+            if not lacking.has_it and elects(voters):
                 voters.remove(lacking.who)
                 self.fail(
                     f"{what} up to {end_lsn}, but {lacking.who} lacks some of it and would win an "

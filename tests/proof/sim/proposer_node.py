@@ -453,5 +453,4 @@ class ProposerNode:
             holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
             for each in configuration.sets:
                 has_it = [name for name in holding if name in each.members]
-                quorum = each.ack_quorum
-                self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, quorum)
+                self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, each.commits)

@@ -18,6 +18,7 @@ from tests.proof.sim.late_newcomers import goal_facts, is_contested, unseen
 from tests.proof.sim.network import Connection
 from tests.proof.sim.oracle import Standing
 from tests.proof.sim.safekeeper_node import SafekeeperNode
+from tests.proof.sim.zones import LABELS, zone_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.quorum import Configuration, majority, member_id
@@ -43,6 +44,7 @@ WAITS_MAX = 40  # then the operator starts the command again: others have replac
 GOALS_A_MINUTE = 6
 KILLED, LOST = 0.06, 0.06
 CANCELS = 0.5  # the share of operators that change their mind, with --cancel
+ZONES = 0.4  # the share of changes with --resize that set zones, in a world with zones
 RESIZES = 0.7  # the share of operators that do not replace a member, with --resize
 MEMBERS_MAX = 6
 
@@ -248,6 +250,8 @@ def _kind(goal: Goal) -> str:
         return "replacements"
     if goal.joining:
         return "additions"
+    if goal.zones:
+        return "zones"
     return "removals" if goal.leaving else "ack quorums"
 
 
@@ -261,6 +265,8 @@ def _shown(goal: Goal) -> str:
     if goal.is_replacement:
         return f"replace {going} by {coming}"
     quorum = f", ack quorum {goal.ack_quorum}"
+    if goal.zones:
+        quorum += f", {goal.ack_zones} of zones {dict(goal.zones)}"
     return f"add {coming}{quorum}" if coming else f"remove {going or 'none'}{quorum}"
 
 
@@ -286,9 +292,11 @@ def is_finished(story: Story) -> bool:
         for n, each in enumerate(coming)
     )
     leaving = tuple(map(member_id, current.leavers))
-    ack_quorum = current.target.ack_quorum
+    wanted = current.target
+    labels = tuple((member_id(m), wanted.zone_of(m)) for m in wanted.members if wanted.zone_of(m))
     late = goal_facts(story)
-    goal = Goal("main", leaving, joining, ack_quorum, allow_single_ack=True, **late)
+    goal = Goal("main", leaving, joining, wanted.ack_quorum, allow_single_ack=True,
+                ack_zones=wanted.ack_zones, zones=labels, allow_zone_stop=True, **late)  # fmt: skip
     story.operators.append(Operator(story, goal, coming))
     return False
 
@@ -324,16 +332,28 @@ def _replaced(
     number = len(story.safekeepers) + 10 + unseen(story)
     same = random.random() < 0.5 and not is_contested(story)
     joining = member_id(leaving) if same else number
-    arriving = newcomers.Newcomer(joining, f"n{number}:1", NEWCOMER)
+    zone = zone_of(joining, is_used=story.world.options.has_zones)
+    arriving = newcomers.Newcomer(joining, f"n{number}:1", NEWCOMER, zone)
     instead = random.random() < 0.3 and not is_contested(story)
     late = goal_facts(story)
-    goal = Goal("main", (member_id(leaving),), (arriving,), instead=instead, **late)
+    whom = ("main", (member_id(leaving),), (arriving,))
+    goal = Goal(*whom, instead=instead, allow_zone_stop=True, **late)
     return goal, [Newcomer(story, joining)]
+
+
+def _zoned(story: Story, current: Configuration) -> Goal:
+    """Return a goal that gives members other zones, and counts more or fewer of them."""
+    random = story.world.random
+    zones = tuple((member_id(m), random.choice(LABELS)) for m in current.members)
+    counted = [0, *(z for z in (2, 3) if z <= len({zone for _, zone in zones}))]
+    return Goal("main", ack_zones=random.choice(counted), zones=zones, allow_zone_stop=True)
 
 
 def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Newcomer]]:
     """Return a goal of another size or ack quorum, or None if there is none just now."""
     random, size = story.world.random, len(current.members)
+    if story.world.options.has_zones and random.random() < ZONES:
+        return _zoned(story, current), []
     change = random.choice((-2, -1, 0, 1, 2))
     later = size + change
     if not 1 <= later <= MEMBERS_MAX:
@@ -343,9 +363,12 @@ def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Ne
     number = len(story.safekeepers) + 10 + unseen(story)
     coming = [Newcomer(story, number + n) for n in range(max(0, change))]
     joining = tuple(
-        newcomers.Newcomer(each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n)
+        newcomers.Newcomer(
+            each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n,
+            zone_of(each.acceptor_id, is_used=story.world.options.has_zones),
+        )
         for n, each in enumerate(coming)
-    )
+    )  # fmt: skip
     late = goal_facts(story)
-    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True, **late)
+    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True, allow_zone_stop=True, **late)
     return goal, coming

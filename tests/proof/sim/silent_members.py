@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tests.proof.sim.disk_trouble import Loss
 from tests.proof.sim.proposer_node import ProposerNode
 from tests.proof.sim.replacing import NEWCOMER, Newcomer, Operator, newest
-from walkeeper_common.quorum import spare_id
+from tests.proof.sim.zones import zone_of
+from walkeeper_common.quorum import shown_spare, spare_id
 from walkeeper_proposer.consensus import newcomers
 from walkeeper_proposer.consensus.changing import Goal
 from walkeeper_proposer.consensus.deciding import Steps
@@ -83,8 +84,9 @@ class Watch:
             return
         number = 100 + len(self.processes)
         coming = Newcomer(self.story, number)
-        self.processes[f"{number}@n{number}:1"] = coming
-        wanted = (newcomers.Newcomer(number, f"n{number}:1", NEWCOMER),)
+        zone = zone_of(number, is_used=self.world.options.has_zones)
+        self.processes[shown_spare(number, f"n{number}:1", zone)] = coming
+        wanted = (newcomers.Newcomer(number, f"n{number}:1", NEWCOMER, zone),)
         goal = SpareGoal("main", wanted)
         self.story.operators.append(SpareOperator(self.story, goal, [coming]))
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
-from tests.proof.sim import faults, healing, late_newcomers, plots, replacing, silent_members
+from tests.proof.sim import (
+    faults,
+    healing,
+    late_newcomers,
+    plots,
+    replacing,
+    silent_members,
+    zones,
+)
 from tests.proof.sim.archive import Archived
 from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import Oracles, Standing
@@ -76,7 +84,7 @@ class Story:
         """Make one configuration, the same on every member (R17)."""
         options, random = self.world.options, self.world.random
         incarnations = [random.randbytes(16) for _ in range(options.safekeepers)]
-        return Configuration(
+        configuration = Configuration(
             generation=1,
             log_uuid=random.randbytes(16),
             system_id=SYSTEM_ID,
@@ -88,6 +96,10 @@ class Story:
             members=tuple(member_name(i + 1, inc) for i, inc in enumerate(incarnations)),
             ack_quorum=options.ack_quorum,
         )
+        if not options.has_zones:
+            return configuration
+        first = zones.first_set(self.world.seed, configuration.members, options.ack_quorum)
+        return configuration.having(first)
 
     def _safekeepers(self) -> list[SafekeeperNode]:
         configuration, durables = self.configuration, []
@@ -256,9 +268,7 @@ class Story:
         options = self.world.options
         if options.replaces and (replacing.newest(self).target or replacing.is_resizing(self)):
             return 0
-        held = replacing.newest(self)
-        most = min(held.ack_quorum - 1, len(held.members) - held.ack_quorum)
-        return most - self.lost_disks()
+        return zones.disks_to_lose(replacing.newest(self).present) - self.lost_disks()
 
     def judge_removal(self, by: SafekeeperNode, first_lsn: Lsn) -> None:
         """Check that every member's disk has the end of the WAL that retention has removed."""
@@ -296,6 +306,10 @@ class Story:
                 self.holders.check(nodes)
             replacing.judge_survival(self, f"{what} up to {begin_lsn + len(wal)}", standings)
             return standings
-        votes = self.configuration.vote_quorum
-        self.oracles.survival.check(what, begin_lsn + len(wal), standings, votes)
+        member = {node.name: node.member for node in nodes}
+
+        def elects(voters: Sequence[str]) -> bool:
+            return self.configuration.elects([member[name] for name in voters])
+
+        self.oracles.survival.check(what, begin_lsn + len(wal), standings, elects)
         return standings

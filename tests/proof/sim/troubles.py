@@ -32,6 +32,7 @@ class AskedOptions(TypedDict, total=False):
     is_busy: bool  # messages that arrive meanwhile are received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
     is_bulk: bool  # transactions are long, and WAL goes as slots move
+    has_zones: bool  # acknowledgements come from several zones (zones.py)
     has_archive: bool  # WAL goes when it is archived, is read back
 
 
@@ -90,6 +91,7 @@ class Options:
     resizes: bool = False  # see AskedOptions
     repairs: bool = False  # see AskedOptions
     late: bool = False  # see AskedOptions
+    has_zones: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

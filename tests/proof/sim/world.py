@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias, Unpack
 
+from tests.proof.sim import zones
 from tests.proof.sim.oracle import NoProgress
 from tests.proof.sim.troubles import AskedOptions, Options
 
@@ -47,6 +48,8 @@ class World:
         """Draw the seed's options, except for those that `asked` sets."""
         self.seed, self.random = seed, Random(seed)
         self.options = replace(Options.draw(self.random), **asked)
+        if zones.has_zones(seed):
+            self.options = replace(self.options, has_zones=True)
         if self.options.has_archive or self.options.is_bulk:
             self.options = replace(self.options, retention_bytes=0)
         self.now_ms = 0.0
