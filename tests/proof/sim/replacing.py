@@ -370,5 +370,7 @@ def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Ne
         for n, each in enumerate(coming)
     )  # fmt: skip
     late = goal_facts(story)
-    goal = Goal("main", leaving, joining, quorum, allow_single_ack=True, allow_zone_stop=True, **late)
+    goal = Goal(
+        "main", leaving, joining, quorum, allow_single_ack=True, allow_zone_stop=True, **late
+    )
     return goal, coming
