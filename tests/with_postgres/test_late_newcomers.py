@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 
 import pytest
@@ -15,13 +17,17 @@ from tests.with_postgres.test_replace import PAUSE_S_MAX, add_safekeeper
 pytestmark = pytest.mark.postgres
 
 MESSAGE = "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1 << 20))"
-BEHIND_MB = 64  # more than a newcomer would be fed first (48 MiB)
+# More than a newcomer would be fed first (48 MiB); thousands for the figures of docs/members.md.
+BEHIND_MB = int(os.environ.get("WALKEEPER_TEST_BEHIND_MB", "64"))
 
 
 def segments(cluster: Cluster, number: int) -> dict[str, bytes]:
     """Return the segment files of a safekeeper, without those prepared ahead."""
     paths = (p for p in cluster.wal_dir(number).iterdir() if len(p.name) == 24)
-    found = {path.name: path.read_bytes() for path in paths}
+    found: dict[str, bytes] = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # retention was faster
+            found[path.name] = path.read_bytes()
     return {name: data for name, data in found.items() if any(data[:16])}
 
 
@@ -58,5 +64,5 @@ def test_a_member_is_replaced_without_a_copy_and_filled_later(
         cluster.wait_all_equal()
     assert not journal.lost_in(cluster.primary)
     one, four = segments(cluster, 1), segments(cluster, 4)
-    held = [name for name in one if name >= min(four)]
-    assert len(held) > BEHIND_MB and all(one[name] == four[name] for name in held)
+    held = one.keys() & four.keys()
+    assert min(held) < begun and all(one[name] == four[name] for name in held)

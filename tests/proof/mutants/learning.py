@@ -12,7 +12,7 @@ LEARNERS = (
         "newcomer-enters-at-once",
         "M2",
         "a newcomer is in no set before it has WAL",
-        (Edit("changing._begun", "learning_with if joining else joint_with", "joint_with"),),
+        (Edit("changing._begun", "learning_late if is_late else learning_with", "joint_with"),),
         turns_red=TEST + "a_dead_newcomer_is_in_no_set",
         why_named=LIVES,
     ),
