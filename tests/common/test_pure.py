@@ -6,15 +6,17 @@ A twin is written the slow and obvious way: a log is a list of (ballot, position
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, product
 from random import Random
+from typing import Any
 
 import pytest
 
 from walkeeper_common import history as h
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
 from walkeeper_common.wire.consumer_slots import TablesQuery
 from walkeeper_common.wire.framing import FrameReader, Message, crc_of, decode, encode
@@ -253,6 +255,13 @@ def wire(message: Message) -> bytes:
     return b"".join(bytes(part) for part in encode(message))
 
 
+# Fields that an earlier version does not send. They stand at the end, and these are their values.
+LATER_FIELDS: dict[type[Message], dict[str, Any]] = {
+    PrimaryReport: {"repair": ""},
+    JoinLog: {"restart_lsn": ZERO_LSN, "donors": ()},
+}
+
+
 def fed(reader: FrameReader, data: bytes, step: int) -> list[Message]:
     messages, at = [], 0
     while at < len(data):
@@ -280,13 +289,25 @@ def test_a_stream_in_pieces_gives_the_same_messages(step: int) -> None:
         )
 
 
+@pytest.mark.parametrize("kind", LATER_FIELDS)
+def test_a_message_of_an_earlier_version_ends_before_its_later_fields(kind: type[Message]) -> None:
+    for message in (each for each in SAMPLES if isinstance(each, kind)):
+        earlier = replace(message, **LATER_FIELDS[kind])
+        frame = wire(earlier)
+        assert decode(frame[4], memoryview(frame[5:])) == earlier
+        assert wire(message)[5:].startswith(frame[5:])
+
+
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
 def test_a_short_body_and_trailing_bytes_are_refused(message: Message) -> None:
     frame = wire(message)
     tag, body = frame[4], frame[5:]
+    earlier = wire(replace(message, **LATER_FIELDS.get(type(message), {})))[5:]
     for size in {*range(min(len(body), 200)), len(body) - 1}:
         if isinstance(message, ReadResponse) and size >= ReadResponse.LAYOUT.size:
             continue  # its payload has no length of its own; the frame's is the length
+        if body[:size] == earlier:
+            continue
         with pytest.raises(RemoteProtocolError):
             decode(tag, memoryview(body[:size]))
     if not isinstance(message, ReadResponse):

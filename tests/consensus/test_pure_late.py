@@ -86,7 +86,7 @@ def test_features_that_nobody_knows_are_refused_with_late_logs_too() -> None:
     at = len(packed(replace(OLD, generation=LATE.generation))) - 1
     said = bytearray(packed(LATE))
     assert said[at + 1] == 16 | 1
-    for features in (16 | 8, 32 | 16, 16 | 5):
+    for features in (32 | 16, 64 | 16, 16 | 5):
         said[at + 1] = features
         with pytest.raises(RemoteProtocolError, match="a newer version of walkeeper wrote it"):
             Reader(said).configuration()
