@@ -20,7 +20,7 @@ from walkeeper_common.wire.shared_slots import SharedSlots, merged
 from walkeeper_proposer.consensus.proposer import Proposer
 
 SHARE_S = 2.0
-OLD_VERSION_S = 60.0  # a safekeeper that does not know the message may be upgraded
+OLD_VERSION_S = 20.0  # the pause for a safekeeper that does not know the message, or dies over it
 ASK_TIMEOUT_S = 5.0
 
 

@@ -148,6 +148,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         code, said = prune(cluster, url)
         assert code == 1 and "cannot know the WAL that safekeeper" in said
         cluster.safekeepers[2].start()
+        wait_until(lambda: not any(line["slots"] for line in cluster.status()["safekeepers"]))
         wait_until(lambda: forgets(cluster, slot_lsn))
         assert prune(cluster, url)[0] == 0
         first = survey(cluster.archive()).timelines[1].first_lsn

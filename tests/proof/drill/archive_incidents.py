@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.drill.incident import Expected, Incident
+from tests.support.cluster import lsn_of
+from tests.support.segment_files import start_of
 from tests.support.waiting import wait_until
 
 VICTIM = 3
+SEGMENT_BYTES = 1 << 20
 
 
 class ArchiveUnreachable(Incident):
@@ -76,13 +79,19 @@ class ArchiveDamaged(Incident):
 
     def cause(self) -> None:
         self.stage.fill(8)
-        wait_until(lambda: len(self.objects()) >= 4)
-        names = sorted({each.name.split(".")[0] for each in self.objects()})
-        victim = names[len(names) // 2]
+        wait_until(lambda: len(self.compared()) >= 3)
+        victim = self.compared()[1]
         self.stage.begin()
         for each in self.objects():
             if each.name.startswith(victim):
                 each.unlink()
+
+    def compared(self) -> list[str]:
+        """Return the segments that all members have compared. They would put a later one anew."""
+        lines = self.stage.status()["safekeepers"]
+        end_lsn = min(lsn_of(line["archived_lsn"]) for line in lines)
+        names = sorted({each.name.split(".")[0] for each in self.objects()})
+        return [name for name in names if start_of(name, SEGMENT_BYTES) + SEGMENT_BYTES <= end_lsn]
 
     def objects(self) -> list[Path]:
         """Return the segments and their receipts."""

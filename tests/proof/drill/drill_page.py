@@ -26,11 +26,11 @@ and scrapes each second. A view without a cell has nothing to tell, by design:
 * A standby that lags by some MB is normal. `check` and the alert begin at 1 GB.
 * A slow disk delays no commit while the others are a quorum, so `--check` is 0.
 * No commit depends on a clock. During a rolling upgrade `--check` has to be 0.
-* A branch that nobody acknowledged is the standby's matter. `check` is asked before a promotion.
+* A branch that nobody acknowledged is the standby's matter. Ask `check` before a promotion.
 * `check` sees the certificates of safekeepers if it has a `--tls` file itself.
 
 """
-DIRECTORY = re.compile(r"/\S*?walkeeper_drill_\w+")
+DIRECTORY = re.compile(r"/\S*?walkeeper_(?:drill|cluster)_\w+")
 VIEWS = ("status", "--check", "check", "log", "metrics", "page", "alert")
 
 
