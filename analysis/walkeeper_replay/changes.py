@@ -21,7 +21,7 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.segment_index import Facts, ProvenIndex
-from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
+from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.change_rows import (
@@ -139,12 +139,8 @@ class ChangeReader:
 
     def shares(self, names: Sequence[str], end: int, count: int) -> list[list[TableFile]]:
         """Return the files of the tables in so many shares; those of one table are in one."""
+        self._refuse_unknown(names, end)
         every = self._files(names, end)
-        if names and not every:
-            raise HistoryError(
-                f"no table {', '.join(names)} in database {self.database.name} in this WAL "
-                "(of unlogged and temporary ones it has no rows)"
-            )
         self._insists = bool(names)
         return [[file for file in every if file.oid % count == part] for part in range(count)]
 
@@ -259,6 +255,30 @@ class ChangeReader:
             follows = follows and relation.relfilenode not in rewritten
             found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
+
+    def _refuse_unknown(self, names: Sequence[str], end: int) -> None:
+        """Raise HistoryError for a name without a table: the others' changes are no whole answer.
+
+        A stream waits for such a table.
+        """
+        for name in names:
+            if not self._files([name], end):
+                raise HistoryError(self._absent(name, end))
+
+    def _absent(self, name: str, end: int) -> str:
+        if self._catalog(end).is_partitioned(name):
+            return IS_PARTITIONED.format(name)
+        return (
+            f"no table {name} in database {self.database.name} in this WAL "
+            "(of unlogged and temporary ones it has no rows)"
+        )
+
+    def with_heirs(self, names: Sequence[str], end_lsn: int | None = None) -> list[str]:
+        """Return those of the tables named that others inherit from."""
+        catalog = self._catalog(self.history.end_lsn if end_lsn is None else end_lsn)
+        tables = [(c.schema, c.name, c.oid) for c in catalog.tables() if c.has_heirs]
+        asked = {each for name in names for each in meant(name, tables)}
+        return sorted(f"{schema}.{name}" for schema, name, _ in asked)
 
     def _toast_of(self, named: Named) -> Relation | None:
         catalog = self._catalog(max(named.begin, 1))

@@ -187,3 +187,31 @@ def test_no_wrong_values_beside_a_rewrite(server: PostgresServer) -> None:
     )  # the row's text lies where its list would begin, were its first column an integer
     (change,) = changes(server, "shifted")
     assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)
+
+
+def test_a_name_without_a_table_is_an_error_beside_other_names(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others' changes alone would be taken for all."""
+    work(
+        server,
+        "CREATE TABLE named (id int)",
+        "CREATE TABLE named_heir (more int) INHERITS (named)",
+        "CREATE TABLE split (id int) PARTITION BY LIST (id)",
+        "CREATE TABLE split_one PARTITION OF split FOR VALUES IN (1)",
+        "INSERT INTO named VALUES (1)",
+        "INSERT INTO split VALUES (1)",
+    )
+    wal = ["--path", str(server.data / "pg_wal")]
+    for command in ("changes", "undo"):
+        for name, said in (
+            ("misspelt", "no table misspelt in database postgres"),
+            ("split", "split is partitioned; its rows are in its partitions"),
+        ):
+            names = ["--table", "named", "--table", name]
+            assert run(["history", command, *wal, *names]) == 1
+            assert said in capsys.readouterr().err
+        assert run(["history", command, *wal, "--table", "named", "--table", "split_one"]) == 0
+        assert "public.named: changes of its heirs are not there" in capsys.readouterr().err
+        assert run(["history", command, *wal, "--table", "split_one"]) == 0
+        assert "heirs" not in capsys.readouterr().err

@@ -28,6 +28,7 @@ WITH_SPARK = (
     "tests/replay/test_logged_changes.py",
     "tests/replay/test_pyspark_past.py",
     "tests/replay/test_read_once.py",
+    "tests/replay/test_spark_times.py",
 )
 # Seconds on two quiet cores, of files that take 5 s and more.
 SECONDS: Mapping[str, float] = {
@@ -63,6 +64,7 @@ SECONDS: Mapping[str, float] = {
     "tests/replay/test_logged_changes.py": 45,
     "tests/replay/test_pyspark_past.py": 25,
     "tests/replay/test_read_once.py": 10,
+    "tests/replay/test_spark_times.py": 25,
     "tests/replay/test_redo_postgres.py": 20,
     "tests/replay/test_table_at_postgres.py": 10,
     "tests/replay/test_undo_postgres.py": 10,

@@ -27,7 +27,7 @@ from tests.with_postgres.test_logical import (  # noqa: F401
     inserts,
     pgbench,
 )
-from walkeeper_proposer.postgres.published_tables import published_query
+from walkeeper_proposer.postgres.publication_tables import published_query
 
 pytestmark = pytest.mark.postgres
 

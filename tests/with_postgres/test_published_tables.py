@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.installations import binaries_or_skip, versions
 from tests.support.postgres_server import PostgresServer, installation
-from walkeeper_proposer.postgres.published_tables import published_query
+from walkeeper_proposer.postgres.publication_tables import published_query
 
 pytestmark = pytest.mark.postgres
 DEBIANS, FIRST_WITH_GENERATED = 15, 18

@@ -28,6 +28,7 @@ from walkeeper_replay.text.value_text import (
 from walkeeper_replay.tuples.toast import unpacked
 from walkeeper_wal.errors import HistoryError
 
+IS_PARTITIONED = "{} is partitioned; its rows are in its partitions: name one of them"
 KINDS_WITH_ROWS = ("r", "m", "t")
 FIRST_NORMAL_OID = 16384
 SHOWN_MAX = 20
@@ -155,9 +156,13 @@ class Catalog:
         known = [(c.schema, c.name, c.oid) for c in self.classes.values() if c.kind in kinds]
         return [self.classes[oid] for _, _, oid in meant(name, known)]
 
+    def is_partitioned(self, name: str) -> bool:
+        """Return True if a partitioned table of this name has no rows of its own."""
+        return bool(self._meant(name, ("p",)))
+
     def _absent(self, name: str) -> str:
-        if self._meant(name, ("p",)):
-            return f"{name} is partitioned; its rows are in its partitions: name one of them"
+        if self.is_partitioned(name):
+            return IS_PARTITIONED.format(name)
         own = [c for c in self.tables() if not c.schema.startswith(("pg_", "information_schema"))]
         shown = ", ".join(f"{c.schema}.{c.name}" for c in own[:SHOWN_MAX])
         if len(own) > SHOWN_MAX:

@@ -231,6 +231,8 @@ def _changes(
     if chosen.is_cut_off:
         missing.insert(0, reader.cut_off_range())
     tell_of_missing(missing)
+    for table in reader.with_heirs(tables, end):
+        tell(f"walkeeper: warning: {table}: changes of its heirs are not there: name them, too")
     return found, database, int(bool(missing) and not asked.allows_missing)
 
 

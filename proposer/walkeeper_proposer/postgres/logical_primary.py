@@ -25,7 +25,7 @@ from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
 from walkeeper_proposer.logical.past_comparison import NEW_LOG, DiffersFromLog
 from walkeeper_proposer.postgres.primary import Primary, identify
-from walkeeper_proposer.postgres.published_tables import published
+from walkeeper_proposer.postgres.publication_tables import published
 from walkeeper_proposer.postgres.quoting import quote_identifier, quote_literal
 from walkeeper_proposer.postgres.replication_connection import (
     InternalError,

@@ -121,9 +121,9 @@ COPYING = (
     ),
     logical_mutant(
         "partition-beside-its-root",
-        "published_tables",
+        "publication_tables",
         "a partition is not copied beside its root, which has the same rows",
-        "published_tables.published_query",
+        "publication_tables.published_query",
         '"" if has_lists else SAME_PUBLICATION',
         "SAME_PUBLICATION",
         PUBLISHED_TEST
