@@ -29,7 +29,7 @@ from walkeeper_wal.sources.reading import Batch
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for: tables by name, all of users' without one, and a range of commits."""
+    """A request for tables by name, or all of users' tables, in a range of commits."""
 
     names: tuple[str, ...] = ()
     start_lsn: int = 0

@@ -26,7 +26,7 @@ from walkeeper_replay.catalogs.catalog import (
     class_of,
     type_of,
 )
-from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, layout
+from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, WANTED, layout
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
     DEFAULT_TABLESPACE,
@@ -59,28 +59,6 @@ _CHARACTERS = frozenset(
 )
 _SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
 _NAME_BYTES = 64
-_WANTED: dict[str, tuple[str, ...]] = {
-    "pg_class": (
-        "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
-        "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
-        "relhassubclass",
-    ),
-    "pg_attribute": (
-        "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",
-        "attnotnull", "atthasmissing", "attgenerated", "attisdropped", "attmissingval",
-    ),
-    "pg_type": (
-        "oid", "typname", "typnamespace", "typlen", "typtype", "typrelid", "typelem", "typalign",
-        "typbasetype",
-    ),
-    "pg_namespace": ("oid", "nspname"),
-    "pg_database": ("oid", "datname", "encoding", "dattablespace"),
-    "pg_authid": ("oid", "rolname"),
-    "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
-    "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
-    "pg_enum": ("oid", "enumtypid", "enumlabel"),
-    "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +392,7 @@ class CatalogHistory:
         made: dict[str, list[Any]] = {}
         if keep is not None:
             places = places[:, keep(versions.arena, places, names)]
-        for column in filter(names.__contains__, _WANTED[name]):
+        for column in filter(names.__contains__, WANTED[name]):
             at = names.index(column)
             made[column] = self._values(column, columns[at][1], places[at], database)
         return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]

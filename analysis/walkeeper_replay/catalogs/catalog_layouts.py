@@ -99,6 +99,31 @@ _LAYOUTS: dict[str, dict[int, str]] = {
 }
 
 
+WANTED: dict[str, tuple[str, ...]] = {
+    "pg_class": (
+        "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
+        "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
+        "relhassubclass",
+    ),
+    "pg_attribute": (
+        "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",
+        "attnotnull", "atthasmissing", "attgenerated", "attisdropped", "attmissingval",
+    ),
+    "pg_type": (
+        "oid", "typname", "typnamespace", "typlen", "typtype", "typrelid", "typelem", "typalign",
+        "typbasetype",
+    ),
+    "pg_namespace": ("oid", "nspname"),
+    "pg_database": ("oid", "datname", "encoding", "dattablespace"),
+    "pg_authid": ("oid", "rolname"),
+    "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
+    "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
+    "pg_enum": ("oid", "enumtypid", "enumlabel"),
+    "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
+}  # fmt: skip
+"""By catalog: the columns that are read."""
+
+
 @cache
 def layout(catalog: str, major: int) -> tuple[tuple[str, int, int], ...]:
     """Name, length and alignment of each column."""

@@ -78,7 +78,7 @@ class BoundedPages(PageStore):
     """The slots whose pages the file does not have."""
     clock: int = 0
     _cut: dict[int, int] = field(default_factory=dict)
-    """Of relations that this window cut off: their blocks in the base backup before."""
+    """The blocks that a relation had in the base backup, before this window cut it off."""
 
     def attach(self, file: PageFile, pages_max: int, origin: Origin | None) -> None:
         """Set where the other pages are, and how many may be in memory."""

@@ -48,7 +48,7 @@ _LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
 _SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
 _JOINT = 4  # beside another feature: a target follows, which decides as well
 _ZONES = 8  # a feature: the zones of each set follow, behind the address or target, and the spares
-_LATE = 16  # a feature: a log may begin late; nothing of it follows
+_LATE = 16  # a feature without fields, by which a log may begin late
 _FEATURES = (
     _LEARNING,
     *(
