@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.house.language import markdown_text, python_text
@@ -14,11 +12,9 @@ from tests.house.language.__main__ import table
 from tests.house.language.passages import Kind
 from tests.house.language.rules import Rule, verbs, violations
 from tests.house.language.sentences import sentences, words
-from tests.house.language.tree import Found, broken, broken_in, files
+from tests.house.language.tree import Found, broken, files
 from tests.support.folders import ROOT
 
-SECONDS_MAX = 15.0
-SHARE = 10  # one file in so many tells how long all of them take
 SHOWN_MAX = 20
 
 
@@ -47,14 +43,6 @@ def test_code_documents_and_tests_are_all_read() -> None:
     assert {"README.md", "docs/protocol.md", "tests/house/test_language.py"} <= names
     assert len(names) > 400
     assert not [name for name in names if name.startswith(".")]
-
-
-def test_reading_everything_takes_seconds() -> None:
-    some = files()[::SHARE]
-    begin = time.process_time()
-    for path in some:
-        list(broken_in(path))
-    assert time.process_time() - begin < SECONDS_MAX / SHARE
 
 
 # A bad sentence, the rule that it breaks, and a good one in its place.
