@@ -490,9 +490,7 @@ cdef class StreamPath:
         cdef int i, j, k
         for k in range(self.set_count):
             for i in range(self.set_sizes[k]):
-                lsn = self.flush_lsns[self.sets[k][i]] if self.sets[k][i] >= 0 else 0
-                if lsn < self.start_lsn:
-                    lsn = 0
+                lsn = self.counted(k, i)
                 j = i
                 while j > 0 and ascending[j - 1] > lsn:
                     ascending[j] = ascending[j - 1]
@@ -509,6 +507,13 @@ cdef class StreamPath:
         self.commit_lsn = commit_lsn
         return True
 
+    cdef inline uint64_t counted(self, int k, int i) noexcept:
+        """Return what member i of set k has in this term; 0 if it has not attached."""
+        cdef uint64_t lsn = self.flush_lsns[self.sets[k][i]] if self.sets[k][i] >= 0 else 0
+        if lsn < self.start_lsn:
+            lsn = 0
+        return lsn
+
     cdef uint64_t acknowledged_by_zones(self, int k) noexcept:
         """Return the greatest LSN that enough zones of set k have (MemberSet.acknowledged)."""
         cdef uint64_t farthest[2 * MEMBERS_MAX]
@@ -516,9 +521,7 @@ cdef class StreamPath:
         cdef int i, j, zone, count = 0
         for i in range(self.set_sizes[k]):
             zone = self.zones[k][i]
-            lsn = self.flush_lsns[self.sets[k][i]] if self.sets[k][i] >= 0 else 0
-            if lsn < self.start_lsn:
-                lsn = 0
+            lsn = self.counted(k, i)
             while count <= zone:
                 farthest[count] = 0
                 count += 1

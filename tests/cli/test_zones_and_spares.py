@@ -1,16 +1,14 @@
-"""Zones, spares and repairs in `status`, `check` and `members`, and in the proposer's log."""
+"""Zones, spares and repairs in `status`, `check` and `members`."""
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_status import LEADER, MEMBERS, asked
+from tests.cli.test_status import LEADER, asked
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.status_checks import from_status
 from walkeeper_admin.create import CreateSettings, _set
@@ -21,9 +19,6 @@ from walkeeper_admin.status import table
 from walkeeper_cli.program import cli
 from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import MemberSet
-from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.repairing import REPAIRS_S, Held
-from walkeeper_proposer.repairs import Repairs
 
 ZONED: dict[str, Any] = {"ack_zones": 2, "zones": ["a", "b", "c"]}
 SPARES: dict[str, Any] = {"spares": ["4@h4:1/zone=c", "3@h9:1"]}
@@ -108,25 +103,6 @@ def test_members_explains_both_rules_in_words(monkeypatch: pytest.MonkeyPatch) -
 def test_a_zone_that_is_none_is_refused(words: Sequence[str], text: str) -> None:
     done = CliRunner().invoke(cli, [*words, "--safekeepers", "h1:1,h2:1,h3:1"])
     assert done.exit_code == 2 and text in done.output, done.output
-
-
-def test_the_log_says_once_an_hour_that_a_repair_is_held_back(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    repairs = Repairs("main", lambda: cast(Proposer, None), list, 60.0)
-    repairs._auditor.held = Held(MEMBERS[2], "2 repairs have begun in an hour", 5000.0)
-    with caplog.at_level(logging.INFO, "walkeeper.repairs"):
-        for now_s in (100.0, 101.0, 100.0 + REPAIRS_S - 1):
-            repairs._tell_held(now_s)
-        assert len(caplog.messages) == 1
-        repairs._tell_held(100.0 + REPAIRS_S)
-    assert len(caplog.messages) == 2
-    assert "a repair is held back: safekeeper 3 is silent, and 2 repairs" in caplog.messages[0]
-    assert "it may begin at 2" in repairs.shown() and repairs.facts["text"] == repairs.shown()
-    repairs._auditor.held = None
-    repairs._tell_held(9000.0)
-    assert repairs.shown() == ""
-    assert json.dumps(repairs.facts)
 
 
 def test_a_log_is_created_with_zones_or_not_at_all() -> None:

@@ -21,9 +21,17 @@ from tests.consensus.test_pure_resizing import (
     set_of,
 )
 from tests.support.replaced_members import BOTH, OLD
+from tests.support.scenario_words import incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, MemberSet, flaw_of, flaw_of_set, member_set
+from walkeeper_common.quorum import (
+    Configuration,
+    MemberSet,
+    flaw_of,
+    flaw_of_set,
+    member_name,
+    member_set,
+)
 from walkeeper_common.wire.fields import Reader
 from walkeeper_common.wire.member_change import (
     cancelled,
@@ -252,6 +260,9 @@ def test_a_member_that_joins_has_its_zone_and_one_with_another_disk_keeps_it() -
     leaves = Goal("main", (3,), (Newcomer(6, "h6:1", 6, "c"),))
     made = run(few, command(few, leaves, numbers))
     assert made.zones == ("a", "b", "a", "b", "c") and made.members == names(1, 2, 4, 5, 6)
+    disk = Goal("main", (3,), (Newcomer(3, "h3:1", 3),))
+    wanted = disk.target(zoned("abc", 2, 2), [member_name(3, incarnation_of(7))])
+    assert wanted.zones == ("a", "b", "c"), "the same safekeeper is where it was"
 
 
 def test_a_rule_under_which_a_zone_stops_commits_needs_a_word() -> None:

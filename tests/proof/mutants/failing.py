@@ -17,8 +17,8 @@ ANY_INCARNATION = Edit("unwelcome", "name not in greeting.configuration.everyone
 ANY_NAME = (
     Edit(
         "MemberSet.elects",
-        "sum(m in names for m in self.members)",
-        "len([name for name in names if name])",
+        "not self.commits([m for m in self.members if m not in names])",
+        "len([name for name in names if name]) >= self.vote_quorum",
     ),
     Edit(
         "MemberSet.commits",

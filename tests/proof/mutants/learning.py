@@ -69,8 +69,8 @@ LEARNERS = (
             ),
             Edit(
                 "member_change.final",
-                "replace(current, members=members, ack_quorum=ack_quorum, target=None)",
-                "replace(cancelled(current), members=members, ack_quorum=ack_quorum)",
+                "replace(current.having(current.target), target=None)",
+                "cancelled(current).having(current.target)",
             ),
             Edit("_next_step", "current.is_learning", "False"),
         ),

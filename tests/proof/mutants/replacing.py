@@ -147,8 +147,8 @@ REPLACEMENTS = (
         (
             Edit(
                 "Leader.advance_commit",
-                "min(restart_lsn, flushed[0])",
-                "min(restart_lsn, flushed[0]) if members is counted[0][1] else restart_lsn",
+                "min(restart_lsn, *flushed)",
+                "min(restart_lsn, *flushed) if members is counted[0][1] else restart_lsn",
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 TEST = "tests/consensus/test_pure_zones.py::test_"
-SHOWN = "tests/cli/test_zones_and_spares.py::test_"
+SHOWN = "tests/proposer/test_repairs.py::test_"
 FAST = "tests/proposer/test_fast_zones.py::test_the_zones_are_those_of_the_rules"
 WORLDS = ("zones-of-two-and-two",)
 ADVICE = "it loses no commit, so no oracle sees it"
@@ -73,7 +73,7 @@ ZONES = (
         "R19",
         "status names the zones that a commit lacks",
         (Edit("zones.lacking_zones", "len(known) < each.ack_zones", "False"),),
-        turns_red=SHOWN + "without_enough_zones_commits_hang_and_status_says_why",
+        turns_red=TEST + "the_rules_in_words",
         why_named=ADVICE,
     ),
     Mutant(
@@ -104,7 +104,11 @@ ZONES = (
         "new-disk-loses-its-zone",
         "M6",
         "a member with another disk keeps its zone, and a newcomer has the one that is named",
-        Edit("changing.Goal._labels", "if new.zone", "if not new.zone"),
+        Edit(
+            "changing.Goal._labels",
+            "{new.number: new.zone for new in self.joining if new.zone}",
+            "{new.number: new.zone for new in self.joining}",
+        ),
         "a_member_that_joins_has_its_zone_and_one_with_another_disk_keeps_it",
         ADVICE,
     ),
