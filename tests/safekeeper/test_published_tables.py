@@ -39,6 +39,7 @@ def test_the_question_for_the_published_tables_repeats_until_the_log_has_the_ans
         await logical.refresh()
         answer = await asking
         assert answer.tables == answer.clashing == (("public", "asked"),)
+        assert (await logical.known_settings()).clashing == (), "the next one asks anew"
         assert logical.tables_query() is None
         monkeypatch.setattr("walkeeper_safekeeper.replication.logical_log.REPLICATE_S", 0.05)
         with pytest.raises(SqlRefused, match="no quorum has an answer") as caught:

@@ -10,8 +10,7 @@ STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 STREAM_TEST = "tests/safekeeper/test_logical_stream.py::"
 QUERIES_TEST = "tests/safekeeper/test_subscription_queries.py::"
-SUBSCRIPTIONS_TEST = "tests/with_postgres/test_logical_subscriptions.py::"
-PUBLISHED_TEST = "tests/with_postgres/test_published_tables.py::"
+PUBLISHED_TEST = "tests/proposer/test_publication_tables.py::"
 
 COPYING = (
     logical_mutant(
@@ -115,8 +114,8 @@ COPYING = (
         "LogicalLog._walk",
         "replace(found, clashing=())",
         "found",
-        SUBSCRIPTIONS_TEST
-        + "test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same",
+        "tests/safekeeper/test_published_tables.py"
+        "::test_the_question_for_the_published_tables_repeats_until_the_log_has_the_answer",
         why=NO_CONSUMERS,
     ),
     logical_mutant(
