@@ -1,11 +1,12 @@
-"""Lets a killer loose on a planted mutant: a simulator on seeds, or one exploration.
+"""Lets a killer loose on a planted mutant: a simulator on seeds, one exploration, or a test.
 
     with planted(mutant) as tree:
         simulate(tree, by="tests.proof.sim --busy", first=0, count=60, seconds=30)
                                                       -> SimulatorKill | None
         explore(tree, world, seconds=60)              -> ExplorationKill | None
+    turn_red(tree, test)                          -> TestKill | None
 
-Both are commands that anybody can run in the planted tree, in a process of their own. Only their
+These are commands that anybody can run in the planted tree, in a process of their own. Only their
 exit codes 2 and 3 count. Code 2 means that an oracle saw lost, forked or uncommitted bytes, two
 leaders or a broken promise. Code 3 means no progress. A seed on which the code breaks (1) is
 passed over.
@@ -30,6 +31,8 @@ from tests.proof.mutants.syntax import SOURCES
 from tests.proof.sim.search import STUCK, VIOLATED
 
 KILLED = (VIOLATED, STUCK)
+TEST_S = 120.0
+PYTEST = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
 GRACE_S = 60.0  # a command's own limit comes first
 NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # hypothesis alone takes a second to load
 ROW = re.compile(r"([\d,]+) states .* depth +(\d+) +([\d.]+) s")
@@ -71,6 +74,18 @@ class ExplorationKill:
     @property
     def took(self) -> str:
         return f"{self.states:,} states"
+
+
+@dataclass(frozen=True, slots=True)
+class TestKill:
+    """A test of pytest that failed."""
+
+    test: str
+    seconds: float
+    took = "the test"
+
+    def __str__(self) -> str:
+        return self.test
 
 
 Kill = SimulatorKill | ExplorationKill
@@ -142,3 +157,12 @@ def explore(tree: Path, world: str, *, seconds: float) -> ExplorationKill | None
     states, depth = int(row[1].replace(",", "")), int(row[2]) + 1
     seconds_spent = round(time.monotonic() - started, 1)
     return ExplorationKill(world, states, depth, text[:200], seconds_spent)
+
+
+def turn_red(tree: Path, test: str) -> TestKill | None:
+    """Run the test, which has to fail: an error, or no test of that name, is no kill."""
+    started = time.monotonic()
+    done = run_in(tree, *PYTEST, test, seconds=TEST_S)
+    if done.returncode != 1 or "FAILED" not in done.stdout:
+        return None
+    return TestKill(test, round(time.monotonic() - started, 1))

@@ -12,9 +12,11 @@ from tests.proof.mutants.attack import (
     ExplorationKill,
     Kill,
     SimulatorKill,
+    TestKill,
     explore,
     planted,
     simulate,
+    turn_red,
 )
 from tests.proof.mutants.killers import Killers
 from tests.proof.mutants.mutant import CONTROL, Mutant
@@ -28,7 +30,7 @@ class Row:
     """A mutant and what killed it now."""
 
     mutant: Mutant
-    kills: tuple[Kill, ...]
+    kills: tuple[Kill | TestKill, ...]
     seconds: float
 
     @property
@@ -39,7 +41,7 @@ class Row:
         lines = [
             f"{'':12} {'':76} {kill!s:44} {kill.took:>16} {kill.seconds:8.1f}"
             for kill in self.kills
-        ] or [f"{'':12} {'':76} {self.mutant.turns_red or 'SURVIVES'}"]
+        ] or [f"{'':12} {'':76} SURVIVES"]
         lines[0] = f"{self.mutant.rule:12} {self.mutant.removed:76.76}" + lines[0][89:]
         return "\n".join(lines)
 
@@ -64,7 +66,9 @@ def rows(mutants: Sequence[Mutant], kept: Mapping[str, Killers], *, jobs: int) -
 def row_of(mutant: Mutant, killers: Sequence[Kill]) -> Row:
     started = time.monotonic()
     with planted(mutant) as tree:
-        kills = []
+        kills: list[Kill | TestKill] = []
+        red = turn_red(tree, mutant.turns_red) if mutant.turns_red is not None else None
+        kills += [red] if red is not None else []
         for killer in killers:
             if isinstance(killer, SimulatorKill):
                 kill: Kill | None = simulate(
