@@ -115,9 +115,10 @@ def lacking(members: Mapping[str, object], configuration: Configuration) -> str 
     if configuration.elects(members.keys()):
         return None
     missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
+    needed = " and ".join(map(shown_votes, configuration.sets))
     return (
-        f"no quorum: {len(members)} members answered, and an election needs "
-        f"{' and '.join(map(shown_votes, configuration.sets))}; missing: safekeeper {missing}"
+        f"no quorum: {len(members)} of {len(configuration.everyone)} members answered, and an "
+        f"election needs {needed}; missing: safekeeper {missing}"
     )
 
 

@@ -249,7 +249,7 @@ def test_a_hot_standby_stays_up_while_nobody_can_answer(lost: Lost) -> None:
         wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None)
         for safekeeper in lost.cluster.safekeepers[:2]:
             safekeeper.kill()
-        wait_until(lambda: "no quorum: 1 of 2" in server.log_text())
+        wait_until(lambda: "no quorum: 1 of 3 members answered" in server.log_text())
         assert server.sql("SELECT pg_is_in_recovery()")
         lost.cluster.safekeepers[2].kill()
         wait_until(lambda: "no safekeeper answered" in server.log_text())
