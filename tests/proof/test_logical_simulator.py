@@ -11,7 +11,7 @@ from tests.proof.sim.oracle import NoProgress, Violation
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
-CUTS_OFF = 3  # a transaction, inside of which a connection is lost
+CUTS_OFF = 16  # a transaction, inside of which a connection is lost
 KEPT = (10,)  # a progress entry between the core's asking for a stream and the stream
 
 
@@ -38,7 +38,7 @@ def test_a_proposer_that_tells_postgresql_too_early_is_found(
         return quorums(stream, stream.writer.position)
 
     monkeypatch.setattr(ChangeStream, "on_committed", early)
-    with pytest.raises(Violation, match=r"Once: .* that were acknowledged"):
+    with pytest.raises(Violation, match="Once: "):
         for seed in range(40):
             with suppress(NoProgress):
                 LogicalStory(seed).run()

@@ -224,7 +224,7 @@ ACCESS = (
         "ready-names-logs",
         "http_endpoints",
         "/ready gives a reason to a known client alone",
-        (Edit("_add_routes", "_refusal_of(request, own_host) is not None", "False"),),
+        (Edit("_add_routes", "_refusal_of(request, _rules(own_host)) is not None", "False"),),
         turns_red=HTTP + "without_the_token_a_client_sees_no_name",
         why_named=NO_TLS,
     ),

@@ -53,7 +53,7 @@ ANCESTRY = (
         "pg_rewind is named only if the timelines that share a number are the same ones",
         (
             Edit(
-                "compare",
+                "ancestry.compare",
                 "if isinstance(verdict, AnotherBranch):\n"
                 "    return verdict\n"
                 "return replace(refusal, lsn=part_lsn, can_rewind=isinstance(verdict, "
