@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.cluster import Cluster, lsn_of
-from tests.support.raw_client import RawClient, errors
+from tests.support.raw_client import RawClient, close_all_clients, errors
 from walkeeper_common.lsn import Lsn, parse_segment_name
 
 pytestmark = pytest.mark.postgres
@@ -37,11 +37,18 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
 
 
 async def _streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:
-    client = await RawClient.connect(port)
-    await client.start(f"START_REPLICATION {begin_lsn}")
-    return await client.wal(size)
+    try:
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {begin_lsn}")
+        return await client.wal(size)
+    finally:
+        await close_all_clients()
 
 
 async def _refused(port: int, begin_lsn: Lsn) -> list[str]:
-    client = await RawClient.connect(port)
-    return [error["M"] for error in errors(await client.query(f"START_REPLICATION {begin_lsn}"))]
+    try:
+        client = await RawClient.connect(port)
+        answer = await client.query(f"START_REPLICATION {begin_lsn}")
+        return [error["M"] for error in errors(answer)]
+    finally:
+        await close_all_clients()
