@@ -1,6 +1,7 @@
 """The verdict on a log, from the document of `status --json`. Pure.
 
     judge(document) -> Verdict     one body for the text, JSON, the exit code and every other view
+    ignoring(verdict, codes)       the same without the warnings that somebody knows of
 
 Reasons come in the order of their weight. The exit codes are those of Nagios. No reason is found by
 reading prose: each member's `trouble` is one of TROUBLES. docs/runbooks.md has a section for each
@@ -9,7 +10,7 @@ code, named in its remedy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
@@ -95,6 +96,18 @@ TROUBLES = {
         "run `walkeeper replace` for it; the others and the archive have that WAL",
     ),
 }
+# The codes of warnings; with those of CRITICAL reasons, the sections of docs/runbooks.md.
+WARNINGS = (
+    *TROUBLES,
+    "replacing",
+    "not_heard",
+    "not_asked",
+    "lagging",
+    "unprotected",
+    "lowered",
+    "archive",
+    "differing",
+)
 LOST_REMEDY = (
     "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
     "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
@@ -131,6 +144,16 @@ def judge(document: dict[str, Any]) -> Verdict:
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
     return _verdict([*reasons, *found, *_differing(lines)])
+
+
+def ignoring(found: Verdict, codes: Collection[str]) -> Verdict:
+    """Return the verdict without the warnings of these codes. Only a WARNING changes."""
+    known = [reason for reason in found.reasons if reason.code in codes]
+    if found.state is not State.WARNING or not known:
+        return found
+    if kept := [reason for reason in found.reasons if reason not in known]:
+        return _verdict(kept)
+    return Verdict(State.OK, f"ok, but for what is ignored: {'; '.join(_clauses(known))}")
 
 
 def _verdict(reasons: Sequence[Reason]) -> Verdict:

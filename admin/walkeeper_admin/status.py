@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
-from walkeeper_admin.log_verdict import State, Verdict, judge, name_of, trouble_of
+from walkeeper_admin.log_verdict import State, Verdict, ignoring, judge, name_of, trouble_of
 from walkeeper_admin.member_sets import (
     have_quorum,
     is_learning,
@@ -296,9 +296,9 @@ def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
     return leader is not None and heard is not None and heard["id"] == leader["id"]
 
 
-def verdict(document: dict[str, Any]) -> tuple[int, str]:
-    """Return the exit code of --check, and one sentence."""
-    found = judge(document)
+def verdict(document: dict[str, Any], ignored: Collection[str] = ()) -> tuple[int, str]:
+    """Return the exit code of --check, and one sentence; warnings of these codes do not count."""
+    found = ignoring(judge(document), ignored)
     return int(found.state), found.text
 
 

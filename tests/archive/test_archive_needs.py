@@ -180,3 +180,18 @@ def test_a_member_that_has_just_joined_does_not_vouch_for_what_is_below_its_wal(
     assert needed_for_the_archive([newcomer, *others, kept_up], 4) is None
     assert needed_for_the_archive([line(4, archive=None), *others], 4) is None
     assert needed_for_the_archive([line(4), *others], 4) is None, "an older version does not say"
+
+
+def test_a_warning_that_is_ignored_does_not_count_and_is_named() -> None:
+    """While --archive is given to one safekeeper after another, --check was never 0."""
+    found = document(line(1), line(2, archive=None), line(3))
+    code, text = verdict(found)
+    assert code == DEGRADED and "safekeeper 2 runs without --archive" in text
+    code, text = verdict(found, ["archive"])
+    assert code == OK
+    assert text.startswith("ok, but for what is ignored: safekeeper 2 runs without --archive")
+    found["safekeepers"][2] |= {"error": "why", "trouble": "failed"}
+    assert verdict(found, ["archive"]) == (
+        DEGRADED,
+        "degraded: safekeeper 3 (its disk failed: why); commits go on",
+    )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.house.monitoring.alerts import ALERTS
 from tests.support.folders import ROOT
@@ -20,6 +21,7 @@ from walkeeper_admin import log_verdict as judging
 from walkeeper_admin import status
 from walkeeper_admin.log_verdict import TROUBLES
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
+from walkeeper_cli.commands.status import command
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.history import NO_BALLOT, Fragment
@@ -324,8 +326,23 @@ def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
     codes = {*judging.TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
     page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert {*judging.TROUBLES, *re.findall(r'_warning\("(\w+)"', source)} <= {*judging.WARNINGS}
     codes |= {alert.runbook for alert in ALERTS}
     assert codes == {code for heading in headings for code in heading.split(", ")}
+
+
+def test_a_critical_reason_is_never_ignored() -> None:
+    found = document(line(1), DOWN, DOWN)
+    assert verdict(found, judging.WARNINGS) == verdict(found)
+    assert verdict(found)[0] == NO_QUORUM
+
+
+def test_a_code_that_no_warning_has_is_a_usage_error() -> None:
+    options = ["--safekeepers", "127.0.0.1:1", "--timeout", "10ms", "--ignore", "archives"]
+    found = CliRunner().invoke(command, [*options, "--check"])
+    assert found.exit_code == 2 and "the codes are unreachable, failed" in found.output
+    found = CliRunner().invoke(command, options)
+    assert found.exit_code == 2 and "--ignore needs --check" in found.output
 
 
 def test_the_names_of_peers_do_not_control_a_terminal() -> None:

@@ -206,9 +206,7 @@ class Site:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _script(self, installation: Installation, tls: str) -> Path:
-        """Write our command, with the psycopg of Patroni's environment, which has libraries beside
-        it.
-        it.
+        """Write our command, with the psycopg of Patroni's environment.
 
         `restore` needs no psycopg, and it ignores PYTHONPATH."""
         script = self.directory / "walkeeper"

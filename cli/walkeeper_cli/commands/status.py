@@ -35,6 +35,13 @@ WATCH_S = 2.0
     help="Print one line. Exit with 0 if ok, 1 warning, 2 critical, 3 unknown.",
 )
 @option(
+    "--ignore",
+    metavar="CODE",
+    multiple=True,
+    help="With --check: a warning with this code, such as archive, does not count. Critical "
+    "reasons always count. Repeat it for several.",
+)
+@option(
     "--dsn",
     type=Dsn(),
     metavar="DSN",
@@ -54,6 +61,7 @@ def command(
     cluster: str,
     as_json: bool,
     check: bool,
+    ignore: tuple[str, ...],
     dsn: str | None,
     watch: bool,
     timeout: float,
@@ -65,14 +73,22 @@ def command(
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --watch
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --check || page somebody
     """
+    from walkeeper_admin.log_verdict import WARNINGS
     from walkeeper_admin.status import gather, table, verdict
     from walkeeper_common.printable import printable
+
+    if ignore and not check:
+        raise click.UsageError("--ignore needs --check")
+    if unknown := sorted(set(ignore) - set(WARNINGS)):
+        raise click.UsageError(
+            f"--ignore: no warning has the code {unknown[0]}; the codes are {', '.join(WARNINGS)}"
+        )
 
     while True:
         document = asyncio.run(gather(safekeepers, cluster, timeout, dsn))
         if watch and not as_json:
             click.clear()  # does nothing unless it is a terminal
-        code, sentence = verdict(document)
+        code, sentence = verdict(document, ignore)
         if as_json:
             click.echo(json.dumps(document))
         else:
