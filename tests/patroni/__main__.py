@@ -2,7 +2,7 @@
 
     python -m tests.patroni                     with the real Patroni from PyPI
     python -m tests.patroni --only failovers    two of them
-    python -m tests.patroni --only switchover   or standby-cluster, or collision
+    python -m tests.patroni --only switchover   or standby-cluster, collision, equal-forks
     python -m tests.patroni --password          the safekeepers ask the standby cluster for one
 
 The configuration is that of docs/patroni.
@@ -19,7 +19,9 @@ standby cluster is promoted.
 Collision: node2 is promoted by hand while Patroni is away, and writes a row without a quorum.
 Patroni then promotes node1 to the same number. node2 may not come back before it is rebuilt.
 
-About three minutes, most of it Patroni's ttl of 20 s. Exit code 0: no row was lost. Exit code 1:
+Equal forks: the same, but both leave the old timeline at one LSN. So their history files are equal.
+
+About four minutes, most of it Patroni's ttl of 20 s. Exit code 0: no row was lost. Exit code 1:
 a row was lost, or a step did not happen in time. Exit code 3: Patroni could not be installed, and
 why.
 """
@@ -40,7 +42,7 @@ from tests.support.waiting import wait_until
 
 TLS_PACKAGES = ("cryptography", "cffi", "_cffi_backend")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-PLAYS = ("failovers", "switchover", "standby-cluster", "collision")
+PLAYS = ("failovers", "switchover", "standby-cluster", "collision", "equal-forks")
 ALONE = "SELECT to_regclass('alone') IS NOT NULL"
 REFUSED = "the server's WAL is not the log of cluster main"
 UP_S = 90.0
@@ -150,14 +152,21 @@ class Play:
         wait_until(lambda: old.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
         say(f"{old.name} follows it")
 
-    def collide(self, first: Node, second: Node) -> None:
-        """Promote both to one timeline; the log follows the one that Patroni promotes."""
+    def collide(self, first: Node, second: Node, *, at_one_lsn: bool) -> None:
+        """Promote both to one timeline; the log follows the one that Patroni promotes.
+
+        With `at_one_lsn` the first one stops and a quorum has all its WAL; else it is killed under
+        load. (Behind a crash, Patroni starts it alone first. That writes WAL of its own.)"""
         with Journal(first, writers=8) as journal:
             journal.wait_for_more(self.commits)
-            first.kill()
-            for proposer in self.proposers.values():
-                proposer.kill()
+            first.patroni.kill()
+            if not at_one_lsn:
+                first.kill()
         self.journals.append(journal)
+        if at_one_lsn:
+            first.stop()
+        for proposer in self.proposers.values():
+            proposer.kill()
         second.patroni.kill()
         end_lsn = self.cluster.settle("--seal")["consensus_lsn"]
         wait_until(lambda: second.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
@@ -171,6 +180,11 @@ class Play:
             later.wait_for_more(100)
         self.journals.append(later)
         say(f"node2 was promoted alone, node1 by Patroni; it leads on timeline {first.timeline}")
+        if at_one_lsn:
+            name = f"pg_wal/{first.timeline:08X}.history"
+            histories = [(node.data / name).read_text() for node in (first, second)]
+            assert histories[0] == histories[1], histories
+            say(f"their history files are equal: {histories[0].strip()}")
         second.start()
         wait_until(lambda: REFUSED in second.log_text(), UP_S)
         refusal = next(line for line in second.log_text().splitlines() if REFUSED in line)
@@ -239,8 +253,8 @@ def play(what: str, *, commits: int, asks_for_passwords: bool) -> bool:
                 steps.lose(second, first)
             elif what == "switchover":
                 steps.switch(first, second)
-            elif what == "collision":
-                steps.collide(first, second)
+            elif what in ("collision", "equal-forks"):
+                steps.collide(first, second, at_one_lsn=what == "equal-forks")
             else:
                 steps.stand_by_elsewhere()
         except AssertionError:
