@@ -8,7 +8,7 @@ import datetime
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_safekeeper import daemon, new_connection
+from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.replication.password_login import UsersSource
 from walkeeper_safekeeper.server import PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
@@ -67,22 +68,45 @@ class Door:
 
     def __init__(self) -> None:
         self.answer = b""
+        self.closes = True
+        self.instead: Callable[[asyncio.Transport, bytes], None] | None = None
+        self.received_bytes = 0
         self.identities = list[Identity]()
         self.received = list[bytes]()
 
     def __call__(self, transport: asyncio.Transport, received: bytes) -> None:
+        if self.instead is not None:
+            self.instead(transport, received)
+            return
         self.identities.append(identity_of(transport))
         self.received.append(received)
-        transport.set_protocol(asyncio.Protocol())
+        self.received_bytes += len(received)
+        transport.set_protocol(Counting(self))
         transport.write(self.answer)
-        transport.close()
+        if self.closes:
+            transport.close()
 
 
+class Counting(asyncio.Protocol):
+    """Counts further bytes of a connection that the door keeps open."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+
+    def data_received(self, data: bytes) -> None:
+        self.door.received_bytes += len(data)
+
+
+@dataclass(slots=True)
 class Served:
     """A safekeeper's port with the file of safekeeper 1."""
 
-    def __init__(self, port: int, door: Door, audit: Audit, lines: list[str]) -> None:
-        self.port, self.door, self.audit, self.lines = port, door, audit, lines
+    port: int
+    door: Door
+    audit: Audit
+    lines: list[str]
+    arrivals: Arrivals
+    stop: Callable[[], object]
 
 
 def with_port(
@@ -93,11 +117,14 @@ def with_port(
     catalog: Callable[[], FakeCatalog] = catalog_of,
     users: UsersSource | None = None,
     clients_max: int = 50,
+    arrivals: Callable[[Audit], Arrivals] = Arrivals,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> None:
     async def run() -> None:
         credentials = Credentials(file) if file is not None else None
         door, lines = Door(), list[str]()
         audit = Audit(write=lines.append)
+        arriving = arrivals(audit)
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         served = catalog()
         server = asyncio.create_task(
@@ -113,11 +140,12 @@ def with_port(
                 credentials=credentials,
                 users=users,
                 clients_max=clients_max,
+                arrivals=arriving,
             )
         )
         try:
             async with asyncio.timeout(LIMIT_S):
-                await story(Served(await ready, door, audit, lines))
+                await story(Served(await ready, door, audit, lines, arriving, server.cancel))
         finally:
             await close_all_clients()
             server.cancel()
@@ -125,7 +153,8 @@ def with_port(
             for log in served.logs.values():
                 await log.slots.close()
 
-    uvloop.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 def context_of(file: str | None, ca: str, *alpn: str) -> ssl.SSLContext:
