@@ -106,7 +106,7 @@ class Served:
     audit: Audit
     lines: list[str]
     arrivals: Arrivals
-    stop: Callable[[], object]
+    server: asyncio.Task[None]
 
 
 def with_port(
@@ -145,7 +145,7 @@ def with_port(
         )
         try:
             async with asyncio.timeout(LIMIT_S):
-                await story(Served(await ready, door, audit, lines, arriving, server.cancel))
+                await story(Served(await ready, door, audit, lines, arriving, server))
         finally:
             await close_all_clients()
             server.cancel()
