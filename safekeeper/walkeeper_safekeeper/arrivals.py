@@ -54,7 +54,7 @@ class Arrivals:
         return len(self._waiting)
 
     def arrive(self, visitor: Visitor, host: str) -> Admission:
-        """Return the visitor's fate. One that waits is told its turn by `enter`."""
+        """Return the visitor's fate. If it waits, its `enter` or `close` is called later."""
         number, network = next(self._numbers), network_of(host)
         arrival = self._known_line().arrive(number, network, _now_s())
         if arrival.evicted is not None:

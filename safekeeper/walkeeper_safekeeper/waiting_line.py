@@ -95,8 +95,8 @@ class WaitingLine:
         self._limits = limits
         self._everyone = _Bucket(limits.everyone, now_s)
         self._buckets: dict[str, _Bucket] = {}  # the network of the newest visit comes last
-        self._networks: dict[int, str] = {}  # of those that wait, the oldest first
-        self._waiting: dict[str, dict[int, None]] = {}  # by network, the oldest first
+        self._networks: dict[int, str] = {}  # the connections that wait, the oldest first
+        self._waiting: dict[str, dict[int, None]] = {}  # the same by network
 
     def __len__(self) -> int:
         return len(self._networks)

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from tests.proof.floods.attacks import ATTACKS, MUTATED, Attack, besiege
-from tests.safekeeper.test_opening import Served, with_port
 from tests.safekeeper.test_password_login import USERS, FixedUsers, dsn
+from tests.support.served_port import Served, with_port
 from tests.support.waiting import until
 from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.server import PlainPeers

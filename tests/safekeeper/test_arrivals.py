@@ -13,9 +13,9 @@ import psycopg
 import pytest
 import uvloop
 
-from tests.safekeeper.test_opening import Served, with_port
 from tests.safekeeper.test_password_login import USERS, FixedUsers, dsn
 from tests.support.raw_client import RawClient
+from tests.support.served_port import Served, with_port
 from tests.support.waiting import until
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.wire.framing import PREFACE, encode
@@ -40,7 +40,7 @@ def arrivals(limits: LineLimits) -> Callable[[Audit], Arrivals]:
 
 
 async def visit(port: int, first: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    client = await RawClient.open(port)  # which the port's end closes
+    client = await RawClient.open(port)  # `with_port` closes it
     client.writer.write(first)
     await client.writer.drain()
     return client.reader, client.writer

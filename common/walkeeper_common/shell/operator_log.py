@@ -6,7 +6,7 @@ A thread writes a daemon's lines in order, those on stdout among them: a pipe wh
 must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
 the end of the process the reader has `FLUSH_S` more. A failing operation is tried once a second.
 `Repetitions` logs its line once a minute. A line that strangers can cause has `extra=alike(KIND)`.
-Such lines of one kind count as the same line, whoever the peer is.
+Lines of one kind count as the same line.
 """
 
 from __future__ import annotations
