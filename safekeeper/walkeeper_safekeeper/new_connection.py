@@ -4,7 +4,7 @@
 |--------------------|--------------------------------------------------------------------------|
 | PREFACE            | a proposer or a command, in plain                                        |
 | 0                  | the length of a PostgreSQL client's startup packet, or its SSLRequest    |
-| 0x16               | TLS at once; ALPN says which of the two protocols follows                |
+| 0x16               | TLS at once; ALPN says which protocol follows, and ours needs TLS 1.3    |
 
 A peer in plain is admitted only if `Port.admits_plain` says so. A peer over TLS has the identity of
 its certificate. Without one it is admitted as in plain, or where passwords are taken, and only with
@@ -44,6 +44,7 @@ from walkeeper_safekeeper.waiting_line import Admission
 logger = logging.getLogger("walkeeper.server")
 
 TLS_HANDSHAKE = 0x16
+OUR_TLS = "TLSv1.3"
 ENCRYPTION_REQUEST = Struct("!II")  # its length, 8, and a code
 GSS_REQUESTS_MAX = 2
 WAITING_BYTES = 256
@@ -207,11 +208,12 @@ class Opening(asyncio.Protocol):
         """Decide with decrypted bytes, or wait for more; refuse the peer if it has a `refusal`."""
         self._received += data
         received, alpn = self._received, transport.layer.alpn
-        is_ours = alpn == ALPN and is_direct
+        version = transport.layer.object.version()
+        is_ours = alpn == ALPN and is_direct and version == OUR_TLS
         is_postgres = alpn == ALPN_POSTGRESQL or (alpn is None and not is_direct)
         if not (is_ours or is_postgres):
             self._leave()
-            text = f"it started TLS {'at once ' * is_direct}with the protocol {alpn}"
+            text = f"it started {version} {'at once ' * is_direct}with the protocol {alpn}"
             self._note("protocol", text)
             transport.close()
             return

@@ -48,6 +48,20 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "own-protocol-over-any-tls",
+        "opening",
+        "our own protocol needs TLS 1.3",
+        (
+            Edit(
+                "Opening.decide_encrypted",
+                "alpn == ALPN and is_direct and version == OUR_TLS",
+                "alpn == ALPN and is_direct",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_handshakes.py::test_our_own_protocol_needs_tls_1_3[TLSv1_2]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "bytes-before-tls-are-kept",
         "opening",
         "bytes behind an SSLRequest end the connection",
