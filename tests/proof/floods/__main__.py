@@ -8,7 +8,7 @@
 The peers have no certificate and no password. A ratio compares commits a second with the flood and
 without it. The machine must do nothing else meanwhile. The attacker shares its processors: the
 control shows what that alone costs. `--inputs` sends beginnings of conversations with changed
-bytes, by 1,000 connections at a time.
+bytes, by 1,000 connections at a time. Most of these wait in the line of new connections, and leave.
 
 Exit codes: 0 the memory stayed within its bound, 1 it did not, 2 usage.
 """

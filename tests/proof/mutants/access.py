@@ -10,6 +10,7 @@ SCRAM = "tests/common/test_scram.py::test_"
 PASSWORD = "tests/safekeeper/test_password_login.py::test_"
 HTTP = "tests/common/test_http_access.py::test_"
 SEALING = "tests/common/test_sealing.py::test_"
+HANDSHAKES = "tests/safekeeper/test_handshakes.py::test_"
 LINE = "tests/safekeeper/test_waiting_line.py::test_"
 ARRIVALS = "tests/safekeeper/test_arrivals.py::test_"
 NO_FLOODS = "the simulated network has no strangers"
@@ -58,7 +59,7 @@ ACCESS = (
                 "alpn == ALPN and is_direct",
             ),
         ),
-        turns_red="tests/safekeeper/test_handshakes.py::test_our_own_protocol_needs_tls_1_3[TLSv1_2]",
+        turns_red=HANDSHAKES + "our_own_protocol_needs_tls_1_3[TLSv1_2]",
         why_named=NO_TLS,
     ),
     Mutant(
