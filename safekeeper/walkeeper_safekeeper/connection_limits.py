@@ -98,12 +98,15 @@ class ConnectionLimits:
         ]
         return min(idle)[2] if idle else None
 
-    def heard(self, number: int, now_s: float) -> None:
-        """Note a message of this connection."""
+    def heard(self, number: int, now_s: float) -> str | None:
+        """Note a message of this connection; return its address if it is the first one."""
         place = self._places.get(number)
-        if place is not None:
-            place.heard_s = now_s
-            place.standing = max(place.standing, Standing.ASKING)
+        if place is None:
+            return None
+        is_first = place.standing is Standing.SILENT
+        place.heard_s = now_s
+        place.standing = max(place.standing, Standing.ASKING)
+        return place.address if is_first else None
 
     def hold(self, number: int, *, is_expected: bool) -> bool:
         """Let a connection greet a log; an expected one may take a reserved place."""

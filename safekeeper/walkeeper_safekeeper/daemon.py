@@ -13,18 +13,20 @@ from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_addr
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
-from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.descriptors import connections_allowed, waiting_allowed
 from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
 from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import Users
+from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.connection_limits import Limits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.waiting_line import LineLimits
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
@@ -66,7 +68,8 @@ async def _serve(
         open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
     audit = Audit(as_json=settings.audit_json)
-    door = ProposerDoor(proposer_limits(), catalog, partial(start_in, group), audit)
+    arrivals = Arrivals(audit, line_limits())
+    door = ProposerDoor(proposer_limits(), catalog, partial(start_in, group), audit, arrivals)
 
     def on_ready(host: str, port: int) -> None:
         announce_ready(f"safekeeper {settings.acceptor_id} on {shown_address((host, port))}")
@@ -94,6 +97,7 @@ async def _serve(
             plain=PlainPeers(not settings.require_tls, anywhere=settings.allow_unauthenticated),
             credentials=own_credentials(),
             users=users,
+            arrivals=arrivals,
         )
     finally:
         await catalog.close()
@@ -104,6 +108,13 @@ def proposer_limits() -> Limits:
     places_max = connections_allowed(PROPOSERS_MAX)
     reserved = max(1, places_max // RESERVED_SHARE)
     return Limits(places_max, reserved=reserved, address_max=max(1, places_max // 2))
+
+
+def line_limits() -> LineLimits:
+    """Return the bounds on new connections that wait in this process."""
+    line_max = waiting_allowed()
+    network_max = min(LineLimits().network_max, max(1, line_max // 2))
+    return LineLimits(network_max=network_max, line_max=line_max)
 
 
 def start_in(

@@ -4,7 +4,7 @@
 |--------------------|--------------------------------------------------------------------------|
 | PREFACE            | a proposer or a command, in plain                                        |
 | 0                  | the length of a PostgreSQL client's startup packet, or its SSLRequest    |
-| 0x16               | TLS at once; ALPN says which of the two protocols follows                |
+| 0x16               | TLS at once; ALPN says which protocol follows, and ours needs TLS 1.3    |
 
 A peer in plain is admitted only if `Port.admits_plain` says so. A peer over TLS has the identity of
 its certificate. Without one it is admitted as in plain, or where passwords are taken, and only with
@@ -34,16 +34,20 @@ from walkeeper_common.postgres.pgwire import (
     error_response,
 )
 from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_layer import TlsLayer
 from walkeeper_common.shell.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_safekeeper.waiting_line import Admission
 
 logger = logging.getLogger("walkeeper.server")
 
 TLS_HANDSHAKE = 0x16
+OUR_TLS = "TLSv1.3"
 ENCRYPTION_REQUEST = Struct("!II")  # its length, 8, and a code
 GSS_REQUESTS_MAX = 2
+WAITING_BYTES = 256
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
 NEEDS_TLS = "this safekeeper admits peers with a certificate only"
 CLIENT_NEEDS_TLS = f"{NEEDS_TLS}: use sslmode=verify-full with sslcert and sslkey"
@@ -58,6 +62,10 @@ class Port(Protocol):
     @property
     def opening_s(self) -> float:
         """The time limit until a peer has said what it is."""
+        ...
+
+    def arrives(self, opening: Opening, host: str, /) -> Admission:
+        """Return whether the opening enters now. If it waits, the port calls `enter` later."""
         ...
 
     def takes(self, opening: Opening, /) -> bool: ...
@@ -89,6 +97,7 @@ class Opening(asyncio.Protocol):
         self._received = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting: _Waiting | None = None
         self._gss_requests = 0
         self._is_decided = False
 
@@ -96,16 +105,40 @@ class Opening(asyncio.Protocol):
         return peer_name(self._transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time limit for the first bytes."""
+        """Enter now, or wait for a turn."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
+        match self._port.arrives(self, host_of(transport)):
+            case Admission.ENTERS:
+                self.enter()
+            case Admission.WAITS:
+                self._waiting = _Waiting(self, transport)
+            case Admission.ENDS:
+                pass  # it is closed already
+
+    def enter(self) -> None:
+        """Start the time limit for the first bytes, and look at those that are there."""
+        transport = self._transport
+        assert transport is not None
         if not self._port.takes(self):
-            logger.warning("refused %s: the safekeeper stops", peer_name(transport))
+            text = "refused %s: the safekeeper stops"
+            logger.warning(text, peer_name(transport), extra=alike("stops"))
             transport.abort()
             return
         _set_socket_options(transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._port.opening_s, self._on_silence)
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            transport.set_protocol(self)
+            transport.resume_reading()
+            if waiting.received:
+                self.data_received(waiting.received)
+
+    def descriptor(self) -> int:
+        """Return the number of the socket."""
+        assert self._transport is not None
+        return int(self._transport.get_extra_info("socket").fileno())
 
     def data_received(self, data: bytes) -> None:
         """Decide in plain, start TLS, or wait for more."""
@@ -161,6 +194,7 @@ class Opening(asyncio.Protocol):
                 "closed %s: it starts TLS at once, and this safekeeper has no TLS file: add --tls, "
                 "or connect without TLS (a client of PostgreSQL with sslmode=disable)",
                 peer_name(transport),
+                extra=alike("starts TLS"),
             )
             transport.close()
             return
@@ -174,11 +208,12 @@ class Opening(asyncio.Protocol):
         """Decide with decrypted bytes, or wait for more; refuse the peer if it has a `refusal`."""
         self._received += data
         received, alpn = self._received, transport.layer.alpn
-        is_ours = alpn == ALPN and is_direct
+        version = transport.layer.object.version()
+        is_ours = alpn == ALPN and is_direct and version == OUR_TLS
         is_postgres = alpn == ALPN_POSTGRESQL or (alpn is None and not is_direct)
         if not (is_ours or is_postgres):
             self._leave()
-            text = f"it started TLS {'at once ' * is_direct}with the protocol {alpn}"
+            text = f"it started {version} {'at once ' * is_direct}with the protocol {alpn}"
             self._note("protocol", text)
             transport.close()
             return
@@ -244,7 +279,7 @@ class Opening(asyncio.Protocol):
             said = f"a proposer that speaks protocol {received[7]}, not {PREFACE[7]}"
         else:
             said = f"neither a proposer nor a PostgreSQL client; it began with {received[:16]!r}"
-        logger.warning("closed %s: %s", peer_name(transport), said)
+        self._note("protocol", said)
         refuse(transport, "08P01", f"this is a walkeeper safekeeper, and you are {said}")
 
     def _refuse(self, transport: asyncio.Transport, sqlstate: str, text: str) -> None:
@@ -270,7 +305,8 @@ class Opening(asyncio.Protocol):
             self._transport.abort()
 
     def _on_silence(self) -> None:
-        logger.info("closed %s: it did not say what it is", peer_name(self._transport))
+        text = "closed %s: it did not say what it is"
+        logger.info(text, peer_name(self._transport), extra=alike("did not say"))
         self.close()
 
     def _leave(self) -> None:
@@ -278,6 +314,30 @@ class Opening(asyncio.Protocol):
         self._port.left(self)
         if self._timer is not None:
             self._timer.cancel()
+
+
+class _Waiting(asyncio.BufferedProtocol):
+    """The protocol of a connection that waits for its turn. It holds WAITING_BYTES at most.
+
+    uvloop reads after connection_made even if that has paused the transport, so it is paused here.
+    """
+
+    def __init__(self, opening: Opening, transport: asyncio.Transport) -> None:
+        self._opening, self._transport = opening, transport
+        self._memory = bytearray()
+        self.received = b""
+        transport.set_protocol(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self._memory = bytearray(WAITING_BYTES)
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += bytes(self._memory[:nbytes])
+        self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._opening.connection_lost(error)
 
 
 class _Encrypted(asyncio.Protocol):
@@ -318,7 +378,7 @@ def refuse(transport: asyncio.Transport, sqlstate: str, message: str) -> None:
 
 def refuse_proposer(transport: asyncio.Transport, text: str) -> None:
     """Refuse a connection; a retry, as proposers and commands make, may succeed."""
-    logger.warning("refused %s: %s", peer_name(transport), text)
+    logger.warning("refused %s: %s", peer_name(transport), text, extra=alike("refused"))
     transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
     transport.close()
 

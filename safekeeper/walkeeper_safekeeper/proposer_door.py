@@ -14,8 +14,10 @@ from typing import Protocol
 from walkeeper_common.addresses import is_loopback
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import first_frame_limit
+from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.connection_limits import ConnectionLimits, Limits
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.new_connection import host_of, peer_name, refuse_proposer
@@ -41,8 +43,9 @@ class ProposerDoor:
         catalog: Catalog,
         start: Callable[..., asyncio.Task[None]],
         audit: Audit,
+        arrivals: Arrivals,
     ) -> None:
-        self._audit = audit
+        self._audit, self._arrivals = audit, arrivals
         self._limits, self._catalog, self._start = ConnectionLimits(limits), catalog, start
         self._connections: dict[int, FramedConnection] = {}
         self._numbers = itertools.count(1)
@@ -83,7 +86,7 @@ class ProposerDoor:
         connection = self._connections.pop(number, None)
         self._limits.leave(number)
         if connection is not None:
-            logger.info("closed %s: %s", connection.peer, why)
+            logger.info("closed %s: %s", connection.peer, why, extra=alike(f"closed: {why}"))
             connection.abort(why)
 
     def _now_s(self) -> float:
@@ -93,7 +96,9 @@ class ProposerDoor:
 
     def heard(self, number: int) -> None:
         """Note a message, other than WAL."""
-        self._limits.heard(number, self._now_s())
+        host = self._limits.heard(number, self._now_s())
+        if host is not None:
+            self._arrivals.proved(host)
 
     def may_hold(self, number: int, *, is_expected: bool) -> bool:
         """Return whether the connection may greet a log."""

@@ -28,7 +28,9 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.credentials import Credentials, ServerContext
+from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.new_connection import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
@@ -36,6 +38,7 @@ from walkeeper_safekeeper.replication.password_login import PasswordLogin, Users
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
+from walkeeper_safekeeper.waiting_line import Admission
 
 logger = logging.getLogger("walkeeper.server")
 
@@ -73,6 +76,7 @@ async def serve(
     plain: PlainPeers = PlainPeers(),
     credentials: Credentials | None = None,
     users: UsersSource | None = None,
+    arrivals: Arrivals | None = None,
 ) -> None:
     """Serve until cancelled; call `on_ready` with the address and the real port.
 
@@ -80,8 +84,9 @@ async def serve(
     PostgreSQL without a certificate needs a password, and a change of its user ends its connection.
     """
     audit = audit or Audit()
-    bounds = limits, clients_max, undecided_max
-    server = _Server(catalog, proposer_handler, now, *bounds, audit, plain, credentials, users)
+    arrivals = Arrivals(audit) if arrivals is None else arrivals
+    ports, bounds = (catalog, proposer_handler, now, arrivals), (limits, clients_max, undecided_max)
+    server = _Server(*ports, *bounds, audit, plain, credentials, users)
     listener = await _bind(server, host, port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -121,6 +126,7 @@ class _Server:
         catalog: Catalog,
         proposer_handler: ProposerHandler,
         now: Callable[[], float],
+        arrivals: Arrivals,
         limits: StreamLimits,
         clients_max: int,
         undecided_max: int,
@@ -130,7 +136,7 @@ class _Server:
         users: UsersSource | None,
     ) -> None:
         self._audit, self._plain, self._credentials = audit, plain, credentials
-        self._users = users
+        self._users, self._arrivals = users, arrivals
         self._logins: dict[int, tuple[PasswordLogin, asyncio.Task[None]]] = {}
         if users is not None:
             users.on_change(self._end_changed)
@@ -158,7 +164,9 @@ class _Server:
             return
         if entry.evicted is not None:
             oldest = self._clients[entry.evicted]
-            logger.info("closed %s: it did not log in, and the clients ran short", oldest)
+            extra = alike("did not log in")
+            text = "closed %s: it did not log in, and the clients ran short"
+            logger.info(text, oldest, extra=extra)
             oldest.abort()
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=STREAM_BUFFER_BYTES, loop=loop)
@@ -177,12 +185,19 @@ class _Server:
             identity=identity if password is None else NOBODY,
             audit=self._audit,
             password=password,
-            admit=partial(self._places.admit, pid),
+            admit=partial(self._admit, pid, host_of(transport)),
         )
         task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
         task.add_done_callback(lambda _: self._left_client(pid))
         if password is not None:
             self._logins[pid] = password, task
+
+    def _admit(self, pid: int, host: str, identity: Identity) -> str | None:
+        """Give the identity a place; return None, or the reason to refuse it."""
+        refusal = self._places.admit(pid, identity)
+        if refusal is None:
+            self._arrivals.proved(host)
+        return refusal
 
     def _end_changed(self) -> None:
         """End the connections of users that are gone, or have another password or other roles."""
@@ -210,13 +225,18 @@ class _Server:
         is_served = isinstance(context, ServerContext)
         return PasswordLogin(self._users, context.end_point if is_served else None)
 
+    def arrives(self, opening: Opening, host: str) -> Admission:
+        """Return whether a new connection enters, or waits for its turn."""
+        return self._arrivals.arrive(opening, host)
+
     def takes(self, opening: Opening) -> bool:
-        """Take a new connection, in the place of the oldest silent one if there are too many."""
+        """Take a connection that enters, in the place of the oldest silent one if need be."""
         if self._is_stopping:
             return False
         if len(self.undecided) >= self._undecided_max:
             oldest = next(iter(self.undecided))
-            logger.info("closed %s: too many connections say nothing", oldest)
+            text = "closed %s: too many connections say nothing"
+            logger.info(text, oldest, extra=alike("say nothing"))
             oldest.close()
         self.undecided[opening] = None
         return True
@@ -224,6 +244,7 @@ class _Server:
     def left(self, opening: Opening) -> None:
         """Forget a connection that is decided or gone."""
         self.undecided.pop(opening, None)
+        self._arrivals.left(opening)
 
     @property
     def opening_s(self) -> float:
@@ -245,5 +266,6 @@ class _Server:
     def close_undecided(self) -> None:
         """Close undecided connections of a stopping server, which have no promise yet."""
         self._is_stopping = True
+        self._arrivals.close()
         for connection in list(self.undecided):
             connection.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import signal
@@ -20,7 +21,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_common.shell.operator_log import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
+from walkeeper_common.shell.operator_log import (
+    LINES_MAX,
+    REMEMBERED_MAX,
+    REPEATS_MAX,
+    BackgroundOutput,
+    Repetitions,
+    alike,
+)
 from walkeeper_lab.local.tcp_ports import free_port
 
 F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
@@ -199,6 +207,22 @@ def test_a_repeated_message_is_logged_once_a_minute() -> None:
         (120, f"no WAL taken ({held_back[1]} times more since the last such line)"),
         (150, "following 13"),
         (300, "no WAL taken (29 times more since the last such line)"),
+    ]
+
+
+def test_lines_of_one_kind_count_as_the_same_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood wrote one line for each of its connections, as each has another port."""
+    output, written = BackgroundOutput(), list[str]()
+    monkeypatch.setattr(output, "_append", lambda _, line: written.append(line))
+    for port in range(50):
+        for kind in ("closed", "refused"):
+            record = logging.LogRecord("", logging.INFO, "", 0, f"{kind} {port}", None, None)
+            vars(record).update(alike(kind))
+            output.emit(record)
+    assert [line.partition(":  ")[2] for line in written] == [
+        *("closed 0", "refused 0", "closed 1", "refused 1"),
+        "closed 2 (again; from here on once a minute)",
+        "refused 2 (again; from here on once a minute)",
     ]
 
 

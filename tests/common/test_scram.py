@@ -115,6 +115,23 @@ def test_a_wrong_password_and_an_unknown_user_get_the_same_answer() -> None:
     assert str(wrong) == 'password authentication failed for user "alice"'
 
 
+def test_a_wrong_password_and_an_unknown_user_cost_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Times would be chance, so the steps that take time are counted."""
+    digest, hashed = hmac.digest, list[int]()
+
+    def note(key: bytes, message: bytes, name: str) -> bytes:
+        hashed.append(len(message))
+        return digest(key, message, name)
+
+    monkeypatch.setattr(hmac, "digest", note)
+    refusal(server_of("sesame"), Client("wrong"))
+    known, hashed[:] = list(hashed), []
+    refusal(server_of(None), Client("wrong"))
+    assert hashed == known != []
+
+
 def test_no_password_fits_a_name_that_is_not_there() -> None:
     """A client outside that would know the password of the stand-in stays there, too."""
     instead = verifier_of("sesame")

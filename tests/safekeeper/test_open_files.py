@@ -24,8 +24,9 @@ from walkeeper_common.shell.descriptors import (
     DESCRIPTORS_MIN,
     connections_allowed,
     kept_files_allowed,
+    waiting_allowed,
 )
-from walkeeper_safekeeper.daemon import PROPOSERS_MAX
+from walkeeper_safekeeper.daemon import PROPOSERS_MAX, line_limits
 from walkeeper_safekeeper.disk.open_files import RESERVED, OpenFiles
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.log_catalog import LogCatalog
@@ -130,12 +131,22 @@ def five_logs_share_a_quarter(directory: Path) -> None:
 
     assert kept_files_allowed() == DESCRIPTORS_MIN // 4
     assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
+    assert 2 * line_limits().network_max <= line_limits().line_max == connections_allowed(100)
     assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
     asyncio.run(body())
 
 
 def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
     run_in_own_process(five_logs_share_a_quarter, tmp_path, descriptors_max=DESCRIPTORS_MIN)
+
+
+@pytest.mark.parametrize(("descriptors", "line_max"), [(2000, 100), (3000, 600), (4096, 1000)])
+def test_new_connections_wait_on_descriptors_that_are_left(
+    descriptors: int, line_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    assert waiting_allowed() == line_limits().line_max == line_max
+    assert connections_allowed(900) + waiting_allowed() <= descriptors // 2
 
 
 # In use

@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import datetime
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from tests.common.test_framed_connection import Silent
-from tests.support.fake_served_log import FakeCatalog, catalog_of
-from tests.support.raw_client import RawClient, close_all_clients
+from tests.support.raw_client import RawClient
+from tests.support.served_port import Served, with_port
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_common.certificate_identity import identity_of_certificate
@@ -32,23 +30,19 @@ from walkeeper_common.postgres.pgwire import (
     request_packet,
     startup_packet,
 )
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL, Credentials
+from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
 from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.safekeeper_connection import connect
-from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_safekeeper import daemon, new_connection
-from walkeeper_safekeeper.replication.password_login import UsersSource
-from walkeeper_safekeeper.server import PlainPeers, serve
+from walkeeper_safekeeper.server import PlainPeers
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 LOGIN = {"user": "wk", "database": "replication", "replication": "true"}
-NONE_ADMITTED = PlainPeers(on_loopback=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,72 +54,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 def no_credentials() -> Iterator[None]:
     yield
     use_credentials(None)
-
-
-class Door:
-    """Keeps the identities of the proposers that come in, answers, and closes."""
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self.identities = list[Identity]()
-        self.received = list[bytes]()
-
-    def __call__(self, transport: asyncio.Transport, received: bytes) -> None:
-        self.identities.append(identity_of(transport))
-        self.received.append(received)
-        transport.set_protocol(asyncio.Protocol())
-        transport.write(self.answer)
-        transport.close()
-
-
-class Served:
-    """A safekeeper's port with the file of safekeeper 1."""
-
-    def __init__(self, port: int, door: Door, audit: Audit, lines: list[str]) -> None:
-        self.port, self.door, self.audit, self.lines = port, door, audit, lines
-
-
-def with_port(
-    story: Callable[[Served], Awaitable[None]],
-    file: str | None,
-    *,
-    plain: PlainPeers = NONE_ADMITTED,
-    catalog: Callable[[], FakeCatalog] = catalog_of,
-    users: UsersSource | None = None,
-    clients_max: int = 50,
-) -> None:
-    async def run() -> None:
-        credentials = Credentials(file) if file is not None else None
-        door, lines = Door(), list[str]()
-        audit = Audit(write=lines.append)
-        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        served = catalog()
-        server = asyncio.create_task(
-            serve(
-                "127.0.0.1",
-                0,
-                catalog=served,
-                proposer_handler=door,
-                now=time.time,
-                on_ready=lambda _host, port: ready.set_result(port),
-                audit=audit,
-                plain=plain,
-                credentials=credentials,
-                users=users,
-                clients_max=clients_max,
-            )
-        )
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await story(Served(await ready, door, audit, lines))
-        finally:
-            await close_all_clients()
-            server.cancel()
-            await asyncio.wait([server], timeout=LIMIT_S)
-            for log in served.logs.values():
-                await log.slots.close()
-
-    uvloop.run(run())
 
 
 def context_of(file: str | None, ca: str, *alpn: str) -> ssl.SSLContext:

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from tests.common.test_scram import Client as ScramProof
-from tests.safekeeper.test_opening import NONE_ADMITTED, Served, with_port
 from tests.support.raw_client import RawClient, errors, tags
+from tests.support.served_port import NONE_ADMITTED, Served, with_port
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from walkeeper_cli.users.writing import add_user, remove_user, verifier_of

@@ -2,6 +2,7 @@
 
     take_descriptors        raises the process' limit at its start, or raises Refused
     connections_allowed     a cap on one kind of connections, under this process' limit
+    waiting_allowed         how many new connections may wait to be looked at
     kept_files_allowed      how many files of its logs a safekeeper keeps open, of all together
 
 A log whose file cannot be opened takes no WAL meanwhile, or has failed for good. So a daemon
@@ -19,8 +20,9 @@ from walkeeper_common.errors import Refused
 
 DESCRIPTORS = 8192
 DESCRIPTORS_MIN = 512
-# The caps of one daemon are at most 1,000 together, which is half of this.
+# The caps of one daemon are at most 900 together without WAITING_MIN: half of the full caps' 2,000.
 DESCRIPTORS_OF_FULL_CAPS = 2000
+WAITING_MIN, WAITING_MAX = 100, 1000
 
 
 def take_descriptors() -> None:
@@ -46,6 +48,12 @@ def take_descriptors() -> None:
 def connections_allowed(cap: int) -> int:
     """Return `cap`, or less in proportion if the process has few descriptors; at least 1."""
     return -(-cap * min(_allowed(), DESCRIPTORS_OF_FULL_CAPS) // DESCRIPTORS_OF_FULL_CAPS)
+
+
+def waiting_allowed() -> int:
+    """Return how many connections may wait: WAITING_MAX, or what the other caps leave."""
+    spare = (_allowed() - DESCRIPTORS_OF_FULL_CAPS) // 2 + WAITING_MIN
+    return min(WAITING_MAX, max(connections_allowed(WAITING_MIN), spare))
 
 
 def kept_files_allowed() -> int:

@@ -20,6 +20,7 @@ from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.identity import NOBODY, Identity
+from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
@@ -157,7 +158,8 @@ class FramedConnection(asyncio.BufferedProtocol):
                 if self.is_closed:
                     return
         except RemoteProtocolError as error:
-            logger.warning("closed %s: it broke the protocol: %s", self.peer, error)
+            extra = alike("broke the protocol")
+            logger.warning("closed %s: it broke the protocol: %s", self.peer, error, extra=extra)
             self.send(Reject(RejectCode.REFUSED, str(error), NO_BALLOT))
             self.close(str(error))
 

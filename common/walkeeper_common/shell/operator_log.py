@@ -5,7 +5,8 @@ Or, on request, each line is a JSON object with the same words and the facts of 
 A thread writes a daemon's lines in order, those on stdout among them: a pipe whose reader hangs
 must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
 the end of the process the reader has `FLUSH_S` more. A failing operation is tried once a second.
-`Repetitions` logs its line once a minute.
+`Repetitions` logs its line once a minute. A line that strangers can cause has `extra=alike(KIND)`.
+Lines of one kind count as the same line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,6 +31,11 @@ STDOUT, STDERR = 1, 2
 LINES_MAX = 4096
 FLUSH_S = 2.0
 REPEAT_S, REPEATS_MAX, REMEMBERED_MAX = 60.0, 3, 256
+
+
+def alike(kind: str) -> Mapping[str, str]:
+    """Return the `extra` of a line that counts as repeated when one of this kind was logged."""
+    return {"alike": kind}
 
 
 class PostgresFormatter(logging.Formatter):
@@ -84,16 +91,20 @@ class Repetitions:
     def __init__(self) -> None:
         self._lines: dict[str, _Said] = {}
 
-    def passed(self, line: str, now_s: float) -> str | None:
-        """Return the text to write, or None if the line is held back."""
-        said = self._lines.pop(line, None)
+    def passed(self, line: str, now_s: float, *, kind: str | None = None) -> str | None:
+        """Return the text to write, or None if the line is held back.
+
+        All lines of one kind count as the same line.
+        """
+        known_as = line if kind is None else kind
+        said = self._lines.pop(known_as, None)
         if said is None or now_s >= said.since_s + REPEAT_S:
             more = said.held_back if said is not None else 0
-            self._lines[line] = _Said(now_s, REPEATS_MAX if more else 1)
+            self._lines[known_as] = _Said(now_s, REPEATS_MAX if more else 1)
             if len(self._lines) > REMEMBERED_MAX:
                 del self._lines[next(iter(self._lines))]
             return f"{line} ({more} times more since the last such line)" if more else line
-        self._lines[line] = said
+        self._lines[known_as] = said
         said.times += 1
         if said.times > REPEATS_MAX:
             said.held_back += 1
@@ -118,7 +129,9 @@ class BackgroundOutput(logging.Handler):
         try:
             is_audit = record.name == AUDIT_LOGGER  # it holds back lines by rules of its own
             if record.levelno < logging.ERROR and not record.exc_info and not is_audit:
-                text = self._repetitions.passed(record.getMessage(), time.monotonic())
+                kind = getattr(record, "alike", None)
+                line, now_s = record.getMessage(), time.monotonic()
+                text = self._repetitions.passed(line, now_s, kind=kind)
                 if text is None:
                     return
                 record.msg, record.args = text, ()

@@ -67,6 +67,7 @@ from walkeeper_common.postgres.replication_commands import (
     parse_command,
 )
 from walkeeper_common.shell.audit import Audit
+from walkeeper_common.shell.operator_log import alike
 from walkeeper_safekeeper.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers as answers
 from walkeeper_safekeeper.replication.client_connection import (
@@ -123,7 +124,8 @@ class ReplicaSession:
         except ClientGone as gone:
             logger.debug("client %s %s", self._client, gone)
         except SilentClient as silence:
-            logger.warning("dropped client %s: it %s", self._client, silence)
+            extra = alike("dropped client")
+            logger.warning("dropped client %s: it %s", self._client, silence, extra=extra)
             self._client.abort()
         except asyncio.CancelledError:
             stop = "terminating connection due to administrator command"
@@ -138,7 +140,8 @@ class ReplicaSession:
             if answer.sqlstate == "XX000" and not isinstance(error, SqlRefused):
                 logger.exception("connection of client %s failed", self._client)
             else:
-                logger.info("client %s: %s: %s", self._client, answer.sqlstate, answer)
+                extra = alike(f"client {code}")
+                logger.info("client %s: %s: %s", self._client, code, text, extra=extra)
             self._client.send_fatal(answer)
         finally:
             if self._log is not None:

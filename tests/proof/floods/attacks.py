@@ -29,6 +29,7 @@ RESET = struct.pack("ii", 1, 0)
 INT32 = struct.Struct("!i")
 HELD_S = 30.0  # how long a silent visitor stays, unless the safekeeper ends the visit
 ANSWER_S = 5.0
+COMPUTED = 10_000  # numbers that the control adds before it looks for SIGTERM
 STARTUP = startup_packet({"user": "nobody", "database": "replication", "replication": "true"})
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 # Beginnings of each kind of conversation, which `mutated` changes.
@@ -66,7 +67,7 @@ class Attack:
 
     name: str
     about: str
-    visit: Callable[[Visit], Awaitable[None]]
+    visit: Callable[[Visit], Awaitable[None]] | None  # None visits nobody, and computes instead
     at_once: int
 
 
@@ -132,6 +133,7 @@ ATTACKS = (
     Attack("claims", "frames of 17 MiB that are claimed and not sent", claim, 1000),
     Attack("garbage", "random bytes", garbage, 50),
 )
+CONTROL = Attack("control", "no visit: the attacker computes", None, 1)
 MUTATED = Attack("mutated", "beginnings of conversations with changed bytes", mutated, 1000)
 
 
@@ -151,8 +153,12 @@ async def besiege(
             if most is not None and number >= most:
                 return
             address = addresses[number % len(addresses)]
+            if attack.visit is None:
+                sum(range(COMPUTED))
+                await asyncio.sleep(0)
+                continue
             with suppress(OSError, RemoteProtocolError, ValueError):
-                await _pay(attack, address, Random(f"{seed} {number}"))
+                await _pay(attack.visit, address, Random(f"{seed} {number}"))
             paid += 1
 
     with suppress(asyncio.CancelledError):
@@ -160,11 +166,11 @@ async def besiege(
     return paid
 
 
-async def _pay(attack: Attack, address: Address, random: Random) -> None:
+async def _pay(visit: Callable[[Visit], Awaitable[None]], address: Address, random: Random) -> None:
     reader, writer = await asyncio.open_connection(*address)
     connected: socket.socket = writer.get_extra_info("socket")
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     try:
-        await attack.visit(Visit(reader, writer, random))
+        await visit(Visit(reader, writer, random))
     finally:
         writer.transport.abort()

@@ -53,6 +53,7 @@ class Flooded:
 
     attack: Attack
     visits_s: float
+    attacker_cpu: float  # processors in use, 1.0 is one of them all the time
     without_tps: float
     with_tps: float
     ratio: float
@@ -61,8 +62,9 @@ class Flooded:
     def row(self) -> str:
         """Return the row of a table."""
         return (
-            f"| {self.attack.about} | {self.visits_s:.0f} | {self.without_tps:.0f} "
-            f"| {self.with_tps:.0f} | {self.ratio:.2f} | {self.grown_mb:.1f} MB |"
+            f"| {self.attack.about} | {self.visits_s:.0f} | {self.attacker_cpu:.2f} "
+            f"| {self.without_tps:.0f} | {self.with_tps:.0f} | {self.ratio:.2f} "
+            f"| {self.grown_mb:.1f} MB |"
         )
 
 
@@ -103,16 +105,18 @@ class Besieged:
         """
         calm = [await self._window(seconds)]
         stormy: list[float] = []
-        visits: list[float] = []
+        attackers: list[tuple[float, float]] = []
         before_bytes = self.memory_bytes()
         for number in range(rounds):
-            async with self._attacked(attack, seed + number, visits.append):
+            async with self._attacked(attack, seed + number, attackers.append):
                 stormy.append(await self._window(seconds))
             calm.append(await self._window(seconds))
+        visits, cpu_s = zip(*attackers, strict=True)
         pairs = zip(calm, calm[1:], stormy, strict=False)
         return Flooded(
             attack,
             statistics.mean(visits),
+            statistics.mean(cpu_s),
             statistics.median(calm),
             statistics.median(stormy),
             statistics.median(2 * tps / (before + after) for before, after, tps in pairs),
@@ -125,9 +129,9 @@ class Besieged:
 
     @contextlib.asynccontextmanager
     async def _attacked(
-        self, attack: Attack, seed: int, told: Callable[[float], None]
+        self, attack: Attack, seed: int, told: Callable[[tuple[float, float]], None]
     ) -> AsyncIterator[None]:
-        """Run the attacker's process meanwhile, and tell its visits a second."""
+        """Run the attacker's process meanwhile, and tell its visits and CPU seconds a second."""
         clock = asyncio.get_running_loop().time
         process = await self._attacker("--attack", attack.name, "--seed", str(seed))
         begun_s = clock()
@@ -135,7 +139,9 @@ class Besieged:
             yield
             process.send_signal(signal.SIGTERM)
             said, _ = await process.communicate()
-            told(int(said) / (clock() - begun_s))
+            lasted_s = clock() - begun_s
+            visits, cpu_s = said.split()
+            told((int(visits) / lasted_s, float(cpu_s) / lasted_s))
         finally:
             if process.returncode is None:
                 process.kill()
@@ -149,7 +155,7 @@ class Besieged:
         finally:
             if process.returncode is None:
                 process.kill()
-        if process.returncode or int(said) != count:
+        if process.returncode or int(said.split()[0]) != count:
             raise RuntimeError(f"the attacker ended with {process.returncode} after {said!r}")
 
     async def _attacker(self, *options: str) -> asyncio.subprocess.Process:
