@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
@@ -26,9 +25,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
-
-if TYPE_CHECKING:
-    from walkeeper_proposer.consensus.own_wal import Comparison
+from walkeeper_proposer.consensus.own_wal import Comparison
 
 APPEND_BYTES_MAX = 128 << 10
 APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes out at once
