@@ -122,7 +122,7 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
             )
         )
     except Unreachable as error:
-        raise Refused(f"{error}; `create` needs every member") from error
+        raise Refused(f"{error}; `create` needs every member: start it, then repeat") from error
     states = []
     for address, answer in zip(settings.safekeepers, answers, strict=True):
         if isinstance(answer, Reject):

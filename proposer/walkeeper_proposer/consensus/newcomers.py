@@ -270,8 +270,8 @@ def what_it_waits_for(
 
 def _no_leader(current: Configuration) -> str:
     return (
-        f"no proposer has committed with generation {current.generation} yet: start one, or run "
-        "`walkeeper settle` if there is no primary"
+        f"no proposer has committed with generation {current.generation} yet: one that runs does "
+        "so within seconds; if none runs, start one, or run `walkeeper settle` without a primary"
     )
 
 
