@@ -58,7 +58,8 @@ def log_of(
         return None
     if answer.acceptor_id != newcomer.number:
         raise Refused(
-            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}"
+            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}: name "
+            f"{answer.acceptor_id}@{newcomer.address}, or another address"
         )
     name = name_of(answer)
     is_ours = answer.log_uuid in (NO_LOG, current.log_uuid)
