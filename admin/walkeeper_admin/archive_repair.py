@@ -117,7 +117,10 @@ def fetching(
             )
             if done.returncode:
                 said = re.sub(r"\s+", " ", done.stderr).strip()[-300:]
-                raise Refused(f"{name}: no safekeeper gives it (restore: {said or 'not there'})")
+                raise Refused(
+                    f"{name}: no safekeeper gives it (restore: {said or 'not there'}); a base "
+                    "backup from after this segment does without it"
+                )
             with open(os.path.join(scratch, "pg_wal", "fetched"), "rb") as file:
                 return file.read()
 

@@ -122,7 +122,7 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
             )
         )
     except Unreachable as error:
-        raise Refused(f"{error}; `create` needs every member") from error
+        raise Refused(f"{error}; `create` needs every member: start it, then repeat") from error
     states = []
     for address, answer in zip(settings.safekeepers, answers, strict=True):
         if isinstance(answer, Reject):
@@ -328,7 +328,7 @@ def _configuration(
         raise Refused(
             f"the log of cluster {settings.cluster!r} was made with members "
             f"{', '.join(configuration.members)} and ack quorum {configuration.ack_quorum}"
-            f"{zones_clause(configuration.present)}"
+            f"{zones_clause(configuration.present)}: name these, or choose another --cluster"
         )
     return configuration
 
@@ -337,7 +337,10 @@ def _set(settings: CreateSettings, members: Sequence[str], quorum: int) -> Membe
     """Return the set of all members with their zones. Raise Refused if no log can have it."""
     strangers = set(settings.zones) - set(map(member_id, members))
     if strangers:
-        raise Refused(f"--zones names safekeeper {min(strangers)}, which --safekeepers does not")
+        raise Refused(
+            f"--zones names safekeeper {min(strangers)}, which --safekeepers does not: add its "
+            "address, or leave it out"
+        )
     zones = {member: settings.zones.get(member_id(member), "") for member in members}
     wanted = member_set(zones, ack_quorum=quorum, ack_zones=settings.ack_zones)
     flaw = flaw_of_set(wanted)

@@ -34,7 +34,7 @@ class State(IntEnum):
 class Reason:
     """One thing that is wrong. `since` is ISO 8601, or None if no daemon knows it.
 
-    `member` is the safekeeper's id, or None."""
+    `member` is the safekeeper's id, or None. `whose` names the safekeeper for people."""
 
     code: str
     state: State
@@ -42,10 +42,13 @@ class Reason:
     remedy: str
     since: str | None = None
     member: int | None = None
+    whose: str = ""
 
     def shown(self) -> dict[str, object]:
         """Return the reason as JSON has it."""
-        return {**asdict(self), "state": self.state.name}
+        facts = {**asdict(self), "state": self.state.name}
+        del facts["whose"]
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,8 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"
-        found.append(Reason(code, State.WARNING, text, remedy, None, line["id"]))
+        whose = name_of(line)
+        found.append(Reason(code, State.WARNING, text, remedy, None, line["id"], whose))
     return found
 
 
@@ -251,7 +255,7 @@ def _no_quorum(
         text = f"no quorum: none answers of {listed}"
         return Reason("no_quorum", State.CRITICAL, text, TROUBLES["unreachable"][1])
     if not cluster["members"]:
-        text = f"nobody who was asked tells of this log: {listed}"
+        text = f"no safekeeper that was asked has this log: {listed}"
         remedy = f"check --cluster and --safekeepers. If all disks were lost, {LOST_REMEDY}"
         return Reason("no_log", State.CRITICAL, text, remedy)
     heard = {line["id"] for line in lines if line["reachable"]}

@@ -103,10 +103,15 @@ def _log_uuid(states: Sequence[Message | Unreachable], cluster: str) -> bytes:
         raise Refused(str(failed[0].text if isinstance(failed[0], Reject) else failed[0]))
     found = {each.log_uuid for each in states if isinstance(each, LogState)} - {NO_LOG}
     if not found:
-        raise Refused(f"no safekeeper has a log of cluster {cluster!r}")
+        raise Refused(
+            f"no safekeeper has a log of cluster {cluster!r}; `walkeeper logs ls` lists the logs"
+        )
     if len(found) > 1:
         shown = ", ".join(each.hex() for each in sorted(found))
-        raise Refused(f"these safekeepers have different logs of {cluster!r} ({shown})")
+        raise Refused(
+            f"these safekeepers have different logs of {cluster!r} ({shown}): name the members of "
+            "one log with --safekeepers"
+        )
     return found.pop()
 
 

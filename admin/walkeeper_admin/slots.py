@@ -59,7 +59,10 @@ async def drop(
     if not found:
         away = [name_of(line) for line in document["safekeepers"] if not line["reachable"]]
         silent = f" ({', '.join(away)} does not answer)" if away else ""
-        raise Refused(f"no safekeeper has a slot {slot} of cluster {cluster!r}{silent}")
+        raise Refused(
+            f"no safekeeper has a slot {slot} of cluster {cluster!r}{silent}; `walkeeper slots ls` "
+            "lists the slots"
+        )
     for _, line in found:
         using = next(s for s in line["slots"] if s["slot_name"] == slot)["active_pid"]
         if using is not None:

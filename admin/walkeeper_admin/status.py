@@ -341,7 +341,7 @@ def table(document: dict[str, Any]) -> str:
         text.append(f"primary: {primary_line(cluster.get('primary'))}")
     text += [*zone_lines(cluster), *spare_lines(document)]
     broken = [line for line in document["safekeepers"] if line["error"]]
-    text += [f"  {name_of(line)}: {line['error']}" for line in broken]
+    text += [f"  {_error_of(line)}" for line in broken]
     text += _versions(document["safekeepers"])
     text += [line for each in document["safekeepers"] for line in _kept(each)]
     text += _what_to_do(found)
@@ -352,13 +352,24 @@ def table(document: dict[str, Any]) -> str:
     return "\n".join(map(printable, text))  # peers choose their names
 
 
+def _error_of(line: dict[str, Any]) -> str:
+    """Return a member's error, which begins with its name."""
+    name, error = name_of(line), str(line["error"])
+    return error if error.startswith((name, f"safekeeper at {name}")) else f"{name}: {error}"
+
+
 def _what_to_do(found: Verdict) -> list[str]:
     """Return a line for each reason with its remedy; those of the archive have their own."""
     return [
-        f"  {reason.state.name} {reason.code}{_since(reason.since)}: {reason.remedy}"
+        f"  {reason.state.name} {reason.code}{_of(reason.whose)}{_since(reason.since)}: "
+        f"{reason.remedy}"
         for reason in found.reasons
         if reason.code != "archive"
     ]
+
+
+def _of(whose: str) -> str:
+    return f" of {whose}" if whose else ""
 
 
 def _since(since: str | None) -> str:

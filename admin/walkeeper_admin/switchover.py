@@ -139,8 +139,8 @@ async def _flush_lsn(dsn: str) -> Lsn:
     assert found is not None, PRIMARY
     if found[0]:
         raise Refused(
-            "the server that should hand over is in recovery. The primary works on and no server "
-            "was changed"
+            "the server of --primary is in recovery: name the present primary there. No server was "
+            "changed"
         )
     return Lsn.parse(found[1])
 
@@ -181,7 +181,7 @@ def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
     if asyncio.run(_answers(settings.primary)):
         raise Refused(
             f"the primary still accepts connections after --stop, which ended with {code} "
-            f"({last}). No standby was promoted"
+            f"({last}). No standby was promoted: stop that server, or correct --stop, and repeat"
         )
     if code:
         say(f"--stop ended with {code}, but the primary is down ({last})")
@@ -233,5 +233,6 @@ async def _promote(dsn: str, timeout_s: float) -> None:
             await sql.execute(FIRST_COMMIT, timeout=timeout_s)
         except (TimeoutError, asyncpg.PostgresError) as error:
             raise Refused(
-                f"the standby is promoted, and its first commit did not return: {error}"
+                f"the standby is promoted, and its first commit did not return: {error}; "
+                "`walkeeper status` names what it waits for"
             ) from error

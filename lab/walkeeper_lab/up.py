@@ -93,7 +93,9 @@ def _locked(data_dir: str) -> Iterator[Path]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield directory
     except BlockingIOError:
-        raise Refused(f"another `walkeeper up` runs on {directory}") from None
+        raise Refused(
+            f"another `walkeeper up` runs on {directory}: stop it, or name another --data-dir"
+        ) from None
     finally:
         os.close(descriptor)
 

@@ -122,9 +122,6 @@ class PageTable:
         )
         return [key % BLOCKS for (key,) in rows.fetchall()]
 
-    def page_count(self) -> int:
-        return int(self._sql.execute("SELECT count(*) FROM page").fetchone()[0])
-
     def _place(self, place: Place) -> tuple[int | None, int | None]:
         """Return the place's number, and the block from which on the base's pages are gone."""
         row = self._sql.execute(

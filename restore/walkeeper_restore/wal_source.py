@@ -92,4 +92,7 @@ def segment_bytes_here() -> int:
         for entry in entries:
             if SEGMENT_NAME.fullmatch(entry.name):
                 return entry.stat().st_size
-    raise Refused("pg_wal has no segment that shows how large segments are")
+    raise Refused(
+        "pg_wal has no segment that shows how large segments are: run it in a data directory with "
+        "the WAL of its base backup"
+    )

@@ -124,7 +124,7 @@ class LogCatalog:
         if durable is not None and durable.acceptor_id != self._acceptor_id:
             raise Refused(
                 f"{folder.path} belongs to safekeeper {durable.acceptor_id}, "
-                f"this is safekeeper {self._acceptor_id}"
+                f"this is safekeeper {self._acceptor_id}: move it out of the data directory"
             )
         known = self._dropped.tombstones
         buried = None if durable is None else known.find(durable.log_uuid)
@@ -279,7 +279,7 @@ class LogCatalog:
     async def _configure(self, ask: ConfigureLog) -> LogState:
         existing = self._durable(ask.cluster)
         if existing is None:
-            raise Refused(f"cluster {ask.cluster!r} was not prepared here")
+            raise Refused(f"cluster {ask.cluster!r} was not prepared here: repeat the command")
         durable = configured(existing, ask.configuration)
         if durable is not existing:
             await self._begin(ask.cluster, durable)
@@ -289,7 +289,7 @@ class LogCatalog:
         """Begin an empty log in the place of another member; a proposer fills it."""
         existing = self._durable(ask.cluster)
         if existing is None:
-            raise Refused(f"cluster {ask.cluster!r} was not prepared here")
+            raise Refused(f"cluster {ask.cluster!r} was not prepared here: repeat the command")
         durable = joined(existing, ask)
         if isinstance(durable, str):
             raise Refused(durable)

@@ -1,6 +1,6 @@
 """One log as its readers see it: committed WAL, how far it goes, and the wait for more.
 
-It is the `ServedLog` of the PostgreSQL sessions. The log's shell says when commit_lsn has moved and
+It is the `OpenedLog` of the PostgreSQL sessions. The log's shell says when commit_lsn has moved and
 when WAL was cut. An asyncio shell, which decides nothing of the consensus.
 """
 
@@ -46,7 +46,7 @@ class ReadableLog:
         self.readers = Readers()
         self.others: Others | None = None
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
-        is_logical = self.configuration.kind is LogKind.LOGICAL
+        is_logical = self.kind is LogKind.LOGICAL
         self.logical = LogicalLog(self, copies) if is_logical else None
 
     @property
@@ -54,6 +54,10 @@ class ReadableLog:
         configuration = self._driver.acceptor.durable.configuration
         assert configuration is not None, f"{self.cluster=}"
         return configuration
+
+    @property
+    def kind(self) -> LogKind:
+        return self.configuration.kind
 
     @property
     def system_id(self) -> int:

@@ -34,9 +34,9 @@ from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.new_connection import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.opened_log import Catalog
 from walkeeper_safekeeper.replication.password_login import PasswordLogin, UsersSource
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
-from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 from walkeeper_safekeeper.waiting_line import Admission
 

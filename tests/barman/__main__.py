@@ -15,7 +15,6 @@ Half a minute. Exit codes: 0 it is so, 1 it is not, 3 Barman could not be instal
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import pwd
@@ -37,6 +36,7 @@ from tests.support.postgres_server import (
     server_environment,
     server_user,
 )
+from tests.support.program_parser import program_parser
 from tests.support.python_tools import tool_programs
 from tests.support.standbys import fail_over, standby_of
 from tests.support.waiting import wait_until
@@ -229,11 +229,7 @@ def lose(server: PostgresServer, proposer: Daemon, *, commits: int = 300) -> Non
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.barman",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.barman", __doc__)
     parser.add_argument("--password", action="store_true", help="the safekeepers ask for one")
     asked = parser.parse_args(arguments)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from walkeeper_admin.check.finding import Finding, Grade, document, ok, shown, worst
-from walkeeper_admin.check.status_checks import _slots, from_status
+from walkeeper_admin.check.status_checks import _scrub, _slots, from_status
 
 GB = 1 << 30
 SLOT = {"slot_name": "backup", "active_pid": None, "restart_lsn": "0/1", "temporary": False}
@@ -118,3 +118,10 @@ def test_a_client_at_one_member_uses_the_slots_copies_too() -> None:
     twice = slots_of(line(1, **used), line(2, **used), line(3, **kept))
     assert twice.grade is Grade.WARNING
     assert "backup has clients at safekeeper 1 and safekeeper 2" in twice.text
+
+
+def test_no_damage_is_said_with_the_passes_that_looked_for_it() -> None:
+    assert found()["scrub"].text == "no damage so far; no pass of all has ended"
+    assert _scrub([line(1, scrubs=3), line(2, scrubs=2)]) == [
+        ok("scrub", "no damage in 2 or more passes of each")
+    ]

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.test_attach import Walkeeper, proposer, server, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
+from walkeeper_admin.primary.attach import what_lacks
+from walkeeper_admin.primary.primary_settings import Standby
 from walkeeper_admin.primary.standby_names import (
     exceeds_its_names,
     includes,
@@ -181,3 +183,11 @@ def test_every_quoted_name_round_trips_through_a_server() -> None:
 
 def _shows(server: PostgresServer, wanted: str) -> bool:
     return bool(server.sql("SHOW synchronous_standby_names") == wanted)
+
+
+def test_a_proposer_that_does_not_stream_is_not_called_absent() -> None:
+    compares = Standby(1, "walkeeper", "startup", "async", None, None, None)
+    other = Standby(2, "s1", "streaming", "async", None, None, None)
+    assert "is connected to this primary and does not stream yet" in what_lacks([compares], None)
+    for rows, name in (([other], None), ([compares, other], "mine"), ([], None)):
+        assert what_lacks(rows, name).startswith("no proposer (")

@@ -234,10 +234,22 @@ def asked(
 def test_a_log_that_nobody_tells_of_has_no_facts() -> None:
     stranger = line(2, error="safekeeper 2 has no log of cluster 'main'", term=None)
     said = table(document(DOWN, stranger, members=[]))
-    assert "nobody who was asked tells of this log: hNone:1 (does not answer), safekeeper 2" in said
+    assert (
+        "no safekeeper that was asked has this log: hNone:1 (does not answer), safekeeper 2" in said
+    )
     assert "None, " not in said and "commits hang;" not in said
     assert verdict(document(DOWN, members=[]))[1] == f"no quorum: none answers of {AWAY}"
     assert [row.split()[2] for row in said.splitlines()[1:3]] == ["DOWN", "ERROR"]
+
+
+def test_each_remedy_names_its_safekeeper_and_no_error_names_it_twice() -> None:
+    lost = line(2, error="safekeeper 2 has no log of cluster 'main'", trouble="no_log")
+    away = line(None, error="safekeeper at hNone:1 is unreachable: refused")
+    said = table(document(line(1), lost, away)).splitlines()
+    assert "  safekeeper 2 has no log of cluster 'main'" in said
+    assert "  safekeeper at hNone:1 is unreachable: refused" in said
+    for start in ("  WARNING no_log of safekeeper 2: ", "  WARNING unreachable of hNone:1: "):
+        assert any(row.startswith(start) for row in said), said
 
 
 STREAMING = {

@@ -36,7 +36,7 @@ from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.readable_log import ReadableLog
-from walkeeper_safekeeper.replication.served_log import Catalog
+from walkeeper_safekeeper.replication.opened_log import Catalog
 from walkeeper_safekeeper.server import serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder

@@ -317,7 +317,7 @@ def test_a_set_is_final_when_a_leader_has_committed_with_both(name: str) -> None
         batch = steps.send(few.answers(batch))
         waits = batch if batch.text else waits
     assert max(few.generations()) == 2
-    assert "has committed with generation 2 yet: start one" in waits.text, waits
+    assert "has committed with generation 2 yet: one that runs" in waits.text, waits
     few.has_leader = True
     assert run(few, steps_from(few, steps, batch)).present == wanted
 

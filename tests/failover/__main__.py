@@ -27,6 +27,7 @@ from tests.support.cluster import Cluster, lsn_of
 from tests.support.installations import binaries
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, installation
+from tests.support.program_parser import program_parser
 from tests.support.standbys import fail_over, standby_of
 from tests.support.waiting import wait_until
 
@@ -81,11 +82,7 @@ def play(how: str, *, behind: int) -> Round:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.failover",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.failover", __doc__)
     parser.add_argument("--rounds", type=int, default=2, help="of each way (default: 2)")
     parser.add_argument("--how", choices=WAYS, help="one way only")
     parser.add_argument("--behind", type=int, default=1000, help="commits (default: 1000)")

@@ -13,7 +13,6 @@ Exit codes: 0 all held, 1 something did not.
 
 from __future__ import annotations
 
-import argparse
 import random
 import secrets
 import sys
@@ -25,6 +24,7 @@ import psycopg
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer
+from tests.support.program_parser import program_parser
 from tests.support.segment_files import assert_each_pair_same
 from tests.support.waiting import wait_until
 
@@ -177,11 +177,7 @@ class Play:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.failover.large_transaction",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.failover.large_transaction", __doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="of WAL (default: 1)")
     parser.add_argument("--seed", type=int, help="of the choice of events (default: fresh)")
     asked = parser.parse_args(arguments)

@@ -32,6 +32,7 @@ from tests.packages.machine import Machine
 from tests.support.cluster import Daemon
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
+from tests.support.program_parser import program_parser
 from walkeeper_lab.local.tcp_ports import free_port
 
 SUITES = ("bookworm", "trixie")
@@ -283,11 +284,7 @@ def play(suite: str, options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.packages",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.packages", __doc__)
     parser.add_argument("--new", type=Path, required=True)
     parser.add_argument("--before", type=Path, required=True)
     parser.add_argument("--trees", type=Path, required=True)

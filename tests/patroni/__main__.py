@@ -28,7 +28,6 @@ why.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from tests.patroni.nodes import MORE_PACKAGES, Node, Site
 from tests.support.cluster import walkeeper
 from tests.support.installations import Unavailable
 from tests.support.journal import Journal
+from tests.support.program_parser import program_parser
 from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 
@@ -267,11 +267,7 @@ def play(what: str, *, commits: int, asks_for_passwords: bool) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.patroni",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.patroni", __doc__)
     parser.add_argument("--commits", type=int, default=1000, help="before each loss")
     parser.add_argument("--only", choices=PLAYS, help="one of them")
     parser.add_argument(

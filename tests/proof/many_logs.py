@@ -11,7 +11,6 @@ loop, its threads and its memory. The logs beside them are idle.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import sys
@@ -28,6 +27,7 @@ import psycopg
 from tests.support.cluster import Daemon
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
+from tests.support.program_parser import program_parser
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.addresses import Address
@@ -192,10 +192,7 @@ def tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.many_logs", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = program_parser("tests.proof.many_logs", __doc__)
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)

@@ -18,12 +18,12 @@ from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, 
 from tests.proof.sim.oracle import Violation
 from tests.support.fast import NEEDS_FAST_PATH
 from walkeeper_common.history import History
-from walkeeper_common.quorum import MemberSet
+from walkeeper_common.quorum import Configuration, MemberSet
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
-from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.term_history import shortened
 
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
@@ -153,12 +153,11 @@ def test_a_history_folded_past_what_all_members_have_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A member that was away keeps WAL of a dead leader, where others were committed."""
-    honest = Leader._shortened
 
-    def hasty(leader: Leader, donor: VoteResponse, campaign: Campaign) -> History:
-        return honest(leader, replace(donor, restart_lsn=donor.record_lsn), campaign)
+    def hasty(members: Configuration, donor: VoteResponse, campaign: Campaign) -> History:
+        return shortened(members, replace(donor, restart_lsn=donor.record_lsn), campaign)
 
-    monkeypatch.setattr(Leader, "_shortened", hasty)
+    monkeypatch.setattr("walkeeper_proposer.consensus.leadership.shortened", hasty)
     world = replace(LARGE["folding-four-terms"], records=1, shows_commits=True)
     result = explore(world, states_max=100_000)
     assert result.violation is not None and result.violation.startswith("Committed: ")

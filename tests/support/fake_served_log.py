@@ -17,6 +17,7 @@ from tests.support.raw_client import close_all_clients
 from tests.support.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import LogKind
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
@@ -60,6 +61,7 @@ class FakeLog:
     wal: bytearray = field(default_factory=bytearray)
     readable_lsn: Lsn = FIRST_LSN
     readers: Readers = field(default_factory=Readers)
+    kind: LogKind = LogKind.PHYSICAL
     logical: None = None
     histories: dict[int, bytes] = field(default_factory=dict)
     slots_file: SlotsFile = field(default_factory=SlotsFile)

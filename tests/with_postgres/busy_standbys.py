@@ -18,7 +18,6 @@ allows what the primary writes in 0.25 s.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import subprocess
@@ -39,6 +38,7 @@ from tests.support.postgres_server import (
     run_as_server_user,
     server_environment,
 )
+from tests.support.program_parser import program_parser
 from tests.support.receivers import pg_receivewal
 from tests.support.standbys import (
     REPLAYED,
@@ -229,11 +229,7 @@ def sequence(value: object) -> Sequence[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.with_postgres.busy_standbys",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.with_postgres.busy_standbys", __doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="of load (default: 20)")
     found = play(parser.parse_args().minutes)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")

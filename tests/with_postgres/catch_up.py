@@ -14,7 +14,6 @@ is how it gets there. The primary, three safekeepers and the standby share this 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import shutil
@@ -27,6 +26,7 @@ from statistics import median
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.support.program_parser import program_parser
 from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 
@@ -135,11 +135,7 @@ def say(line: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.with_postgres.catch_up",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.with_postgres.catch_up", __doc__)
     parser.add_argument("--megabytes", type=int, default=512, help="of WAL to catch up with")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all figures there as well")

@@ -150,8 +150,9 @@ def _scrub(lines: Lines) -> list[Finding]:
         why = "the disk has lost bytes, and may lose more than other copies have"
         remedy = "look at the disk and the kernel's log: docs/runbooks.md#damaged"
         return [Finding("scrub", Grade.WARNING, "; ".join(mended), why, remedy)]
-    passes = [line.get("scrubs") or 0 for line in lines]
-    return [ok("scrub", f"no damage in {min(passes, default=0)} passes or more")]
+    passes = min((line.get("scrubs") or 0 for line in lines), default=0)
+    seen = f"in {passes} or more passes of each" if passes else "so far; no pass of all has ended"
+    return [ok("scrub", f"no damage {seen}")]
 
 
 def _slots(lines: Lines) -> list[Finding]:

@@ -204,12 +204,7 @@ async def _caught_up_proposers(
         rows = await standbys(sql)
         proposers = _meant(rows, settings.application_name)
         if not proposers:
-            others = ", ".join(repr(row.application_name) for row in rows)
-            missing = settings.application_name or "walkeeper or walkeeper_…"
-            lacking = (
-                f"no proposer ({missing}) is connected to this primary; connected are: "
-                f"{others or 'no standbys'}. Start `walkeeper proposer`, see its log"
-            )
+            lacking = what_lacks(rows, settings.application_name)
         else:
             for proposer in proposers:
                 await _refuse_hidden(sql, proposer)
@@ -220,6 +215,21 @@ async def _caught_up_proposers(
         return lacking or proposers
 
     return await _wait(look, settings.timeout_s)
+
+
+def what_lacks(rows: Sequence[Standby], application_name: str | None) -> str:
+    """Return why none of these connections is the proposer to wait for."""
+    if application_name is None and any(is_proposers(row.application_name) for row in rows):
+        return (
+            "a proposer is connected to this primary and does not stream yet: a quorum of "
+            "safekeepers has to elect it; its log says what it waits for"
+        )
+    others = ", ".join(repr(row.application_name) for row in rows)
+    missing = application_name or "walkeeper or walkeeper_…"
+    return (
+        f"no proposer ({missing}) is connected to this primary; connected are: "
+        f"{others or 'no standbys'}. Start `walkeeper proposer`, see its log"
+    )
 
 
 def _meant(rows: Sequence[Standby], application_name: str | None) -> list[Standby]:

@@ -261,7 +261,7 @@ async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
         if asyncio.get_running_loop().time() > deadline:
             raise Refused(
                 f"{PARAMETER} is empty, but {waiting} sessions still wait after {timeout_s:g} s: "
-                "the checkpointer, which wakes them, may hang on its disk"
+                "the checkpointer, which wakes them, may hang on its disk; see the server's log"
             )
         await asyncio.sleep(POLL_S)
 

@@ -53,11 +53,14 @@ def _rule_for(line: str, roles: Sequence[str]) -> str | None:
     kind = _FIELD.match(line)
     word = kind[1] if kind else ""
     if word in INCLUDES or "@" in line.replace('"@', ""):
-        raise Refused(f"pg_hba.conf includes another file, which the gate cannot narrow: {line}")
+        raise Refused(
+            "pg_hba.conf includes another file, which the gate cannot narrow; put its content in "
+            f"the place of this line: {line}"
+        )
     database = _FIELD.match(line, kind.end()) if kind else None
     users = _FIELD.match(line, database.end()) if database else None
     if word not in TYPES or users is None:
-        raise Refused(f"no rule of pg_hba.conf: {line}")
+        raise Refused(f"pg_hba.conf has a line that is no rule, correct it: {line}")
     listed = _ITEM.findall(users[1])
     if "all" in listed:
         admitted = list(roles)

@@ -32,7 +32,7 @@ def command() -> None:
       walkeeper history stats  --path /var/lib/postgresql/15/main/pg_wal
       walkeeper history tables --path s3://backups/main/wals --output /data/wal --table xacts
     --path may also name safekeepers: it reads their committed log, also when one of them is down.
-      walkeeper history tail   --path walkeeper://10.0.0.1:5451,10.0.0.2:5451/main
+      walkeeper history tail   --path walkeeper://10.0.0.1:5454,10.0.0.2:5454/main
     \b
     Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
       spark-submit --master … .../walkeeper_cli/__main__.py history stats --spark --path s3://…

@@ -231,7 +231,7 @@ def stream(
 
     \b
     Examples:
-      walkeeper history stream --path walkeeper://10.0.0.1:5451/main --table orders \\
+      walkeeper history stream --path walkeeper://10.0.0.1:5454/main --table orders \\
           --to s3://lake/orders --state /var/lib/walkeeper/orders
       walkeeper history stream --path /srv/wal --base /backups/main --to /data/changes \\
           --state /data/state --once

@@ -289,6 +289,6 @@ def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
         click.echo(json.dumps(facts | quorums, indent=2))
         return
     click.echo(
-        f"no change of members is under way in cluster {cluster}: {standing(made)}, ack quorum "
-        f"{made.ack_quorum}{zones_clause(made.present)}"
+        f"done: cluster {cluster} has no change of members under way; {standing(made)}, ack "
+        f"quorum {made.ack_quorum}{zones_clause(made.present)}"
     )

@@ -92,7 +92,9 @@ def ask_server(dsn: str) -> RelationNames:
         said = without_secrets(" ".join(str(error).split()), dsn)
         raise HistoryError(f"names of relations: {said}") from None
     if not names:
-        raise HistoryError("names of relations: the server lets this role into no database")
+        raise HistoryError(
+            "names of relations: the server lets this role into no database; give it CONNECT"
+        )
     return names
 
 

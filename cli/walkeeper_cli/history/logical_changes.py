@@ -35,5 +35,7 @@ def logged(
     log = LoggedChanges(files, tables)
     found = list(selected(log.read(begin, files.end), source.start_lsn, source.end_lsn))
     if database not in (None, log.database):
-        raise HistoryError(f"{source.path} is of database {log.database}, not {database}")
+        raise HistoryError(
+            f"{source.path} is of database {log.database}, not {database}: correct --database"
+        )
     return found, log.database

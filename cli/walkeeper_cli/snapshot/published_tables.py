@@ -121,7 +121,8 @@ def copied(
     with connection:
         if connection.info.dbname != database:
             raise Refused(
-                f"the log has changes of database {database}, --dsn names {connection.info.dbname}"
+                f"the log has changes of database {database}, --dsn names "
+                f"{connection.info.dbname}: say dbname={database}"
             )
         exporter = Exporter.open(settings.dsn)
         try:

@@ -72,7 +72,7 @@ def _empty_directory(wanted: str | None) -> Path:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
-                raise Refused(f"--dir {directory} is not empty")
+                raise Refused(f"--dir {directory} is not empty; name another one")
         except OSError as error:
             raise Refused(f"--dir: {error}") from error
     prepare(directory)

@@ -129,7 +129,10 @@ def _server_user() -> str | None:
             return pwd.getpwnam(name).pw_name
         except KeyError:
             continue
-    raise Refused("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
+    raise Refused(
+        "PostgreSQL refuses to run as root, and there is no user postgres or nobody: run this as "
+        "another user"
+    )
 
 
 def _readable(bindir: Path, user: str | None, directory: Path) -> Path:

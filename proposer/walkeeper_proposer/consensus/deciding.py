@@ -141,7 +141,10 @@ def states_of(answers: Answers) -> dict[int, MembersState]:
 def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
     known = [state.configuration for state in states.values()]
     if len({configuration.log_uuid for configuration in known}) > 1:
-        raise Refused("these safekeepers hold different logs under this cluster's name")
+        raise Refused(
+            "these safekeepers hold different logs under this cluster's name: name the members of "
+            "one log with --safekeepers"
+        )
     return max(known, key=lambda configuration: configuration.generation, default=None)
 
 

@@ -1,4 +1,4 @@
-"""The next frames of a steady leader, byte for byte, and the news of the fast path. Pure.
+"""The next frames of a steady leader, byte for byte: the template of the fast path. Pure.
 
 A steady leader sends the primary's WAL to all safekeepers, and commits what a quorum acknowledges.
 The compiled fast path (walkeeper_fastpath) does this without messages, events and effects. The
@@ -23,24 +23,20 @@ test_fast_stream.py holds the fast path against the slow one, WAL by WAL and ack
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import MemberSet
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_proposer.consensus.campaign import Phase, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import (
     APPEND_BYTES_MAX,
     IN_FLIGHT_BYTES_MAX,
     Member,
     Stage,
 )
-from walkeeper_proposer.consensus.proposer_events import Effect, StreamTaken
-
-if TYPE_CHECKING:
-    from walkeeper_proposer.consensus.leadership import Leader
-    from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer import Proposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +133,3 @@ def _last_ack(leader: Leader, member: Member) -> bytes:
         feedback=member.feedback,
     )
     return b"".join(encode(ack))
-
-
-def on_stream_taken(leader: Leader, taken: StreamTaken) -> list[Effect]:
-    """Take WAL that was sent to all and acks that were reported to the primary already."""
-    for wal, crc in taken.sent:
-        leader.window.append(leader.window.end_lsn, wal, crc)
-    by_link = {member.link: member for member in leader.members if member.attached}
-    if taken.sent:
-        for member in by_link.values():
-            member.next_lsn = leader.window.end_lsn
-            member.told_commit_lsn = taken.told_commit_lsn
-    for link, flush_lsn, durable_commit_lsn in taken.acks:
-        member = by_link[link]
-        assert member.flush_lsn <= flush_lsn <= member.next_lsn, f"{flush_lsn=} {member=}"
-        member.flush_lsn, member.durable_commit_lsn = Lsn(flush_lsn), Lsn(durable_commit_lsn)
-        member.silent_ticks = 0
-    moves = bool(taken.acks) and leader.advance_commit(leader.counted())
-    assert leader.commit_lsn == taken.commit_lsn, f"{leader.commit_lsn=} {taken.commit_lsn=}"
-    return leader.go_on_behind_taken(moves=moves)

@@ -11,19 +11,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from walkeeper_common.history import (
-    HISTORY_ENTRIES_MAX,
-    HISTORY_RESERVE,
     Ballot,
-    Fragment,
-    History,
-    cut,
     divergence,
-    foldable_lsn,
-    folded,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, LogKind, MemberSet, member_id
-from walkeeper_common.timelines import Timelines, extended_over
+from walkeeper_common.quorum import Configuration, LogKind, MemberSet
+from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -33,13 +26,18 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus.admission import LogEnd, successors
-from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose, seals
-from walkeeper_proposer.consensus.expected_stream import on_stream_taken
+from walkeeper_proposer.consensus.admission import LogEnd
+from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
-from walkeeper_proposer.consensus.progress import Member, Stage, kept_for, lacking
+from walkeeper_proposer.consensus.progress import (
+    Member,
+    Stage,
+    behind_settle,
+    kept_for,
+    lacking,
+)
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
@@ -58,6 +56,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     StreamTaken,
 )
 from walkeeper_proposer.consensus.telling import Telling
+from walkeeper_proposer.consensus.term_history import entry_of_term, extended, fullness, shortened
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
@@ -83,25 +82,10 @@ class Leader:
         self._knows_timelines = campaign.kind is LogKind.PHYSICAL
         if not self._knows_timelines:
             primary = None  # positions are no LSNs; the forks are inside the entries
-        last = cut(donor.history, donor.record_lsn)[-1]
-        promoted = primary is not None and primary.timeline > last.timeline
-        entry = Fragment(
-            ballot=ballot,
-            start_lsn=donor.record_lsn,  # A, always (R5)
-            timeline=last.timeline,
-            sealed=seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
-            members=configuration.members,
-            ack_quorum=configuration.ack_quorum,
-        )
         self._sets, self._learners = configuration.sets, configuration.learners
         self.purpose = campaign.purpose
-        self.history = extended_over(
-            self._shortened(donor, campaign),
-            entry,
-            successors(primary, last.timeline) if primary is not None else [],
-            primary.timeline if primary is not None else last.timeline,
-            primary.timeline_file if primary is not None else b"",
-        )
+        entry = entry_of_term(configuration, ballot, donor, campaign, primary)
+        self.history = extended(shortened(configuration, donor, campaign), entry, primary)
         self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
         self.commit_lsn = ZERO_LSN
         # Safekeepers remove WAL below restart_lsn. So it stays below the last telling record, and a
@@ -125,37 +109,9 @@ class Leader:
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
 
-    def _shortened(self, donor: VoteResponse, campaign: Campaign) -> History:
-        """Return the donor's history, folded if it is long, up to the donor's own restart_lsn.
-
-        Another voter may know a greater one, of a term that the donor has not seen and whose
-        WAL was cut since (scenarios/long_history_is_folded.txt)."""
-        is_kept = campaign.purpose is not Purpose.ATTACH or self.configuration.target
-        if is_kept or len(donor.history) <= campaign.terms_max:
-            return donor.history
-        reached_lsn = min(donor.restart_lsn, donor.record_lsn)
-        short = folded(donor.history, foldable_lsn(donor.history, reached_lsn))
-        return short if len(short) < len(donor.history) else donor.history
-
     def full_history(self) -> str | None:
-        """Return why no safekeeper may get this history, or None if there is room for it.
-
-        Only entries that all members have are folded, so a history grows while one is away. A
-        leader for a primary is refused while there is still room to make it short again (R25). The
-        room is for `settle`, for the elections of a replacement, and for elections with all
-        members.
-        """
-        here = {member.name for member in self.members}
-        away = [str(member_id(name)) for name in self.configuration.everyone if name not in here]
-        is_way_out = self.purpose is not Purpose.ATTACH or self.configuration.target or not away
-        size, most = len(self.history), HISTORY_ENTRIES_MAX
-        if size <= (most if is_way_out else most - HISTORY_RESERVE):
-            return None
-        return (
-            f"the history of this log is full: it has {size:,} entries (most: {most:,}), and grows "
-            f"while a member lacks WAL; missing: safekeeper {', '.join(away) or 'none'}. Start it, "
-            "or replace it: `walkeeper replace --member ID --with ID@HOST:PORT`"
-        )
+        """Return why no safekeeper may get this term's history, or None."""
+        return fullness(self.history, self.configuration, self.members, self.purpose)
 
     def on_late_vote(self, member: Member) -> list[Effect]:
         """Ask the others for a sign of life before telling a voter on a new connection (R24).
@@ -397,8 +353,23 @@ class Leader:
         self.commit_lsn = feeder.commit_lsn = commit_lsn
         return True
 
-    def go_on_behind_taken(self, *, moves: bool) -> list[Effect]:
-        """Return the effects that follow the news of the fast path."""
+    def on_stream_taken(self, taken: StreamTaken) -> list[Effect]:
+        """Take WAL that was sent to all and acks that were reported to the primary already."""
+        window = self.window
+        for wal, crc in taken.sent:
+            window.append(window.end_lsn, wal, crc)
+        by_link = {member.link: member for member in self.members if member.attached}
+        if taken.sent:
+            for member in by_link.values():
+                member.next_lsn = window.end_lsn
+                member.told_commit_lsn = taken.told_commit_lsn
+        for link, flush_lsn, durable_commit_lsn in taken.acks:
+            member = by_link[link]
+            assert member.flush_lsn <= flush_lsn <= member.next_lsn, f"{flush_lsn=} {member=}"
+            member.flush_lsn, member.durable_commit_lsn = Lsn(flush_lsn), Lsn(durable_commit_lsn)
+            member.silent_ticks = 0
+        moves = bool(taken.acks) and self.advance_commit(self.counted())
+        assert self.commit_lsn == taken.commit_lsn, f"{self.commit_lsn=} {taken.commit_lsn=}"
         return (self._announce_soon() if moves else []) + self.bound_window()
 
     def on_own(self, event: AnnounceDue | NonceWritten | StreamTaken) -> list[Effect]:
@@ -409,7 +380,7 @@ class Leader:
             case AnnounceDue():
                 return self.announce()
             case StreamTaken():
-                return on_stream_taken(self, event)
+                return self.on_stream_taken(event)
             case NonceWritten(None):
                 self.restart_lsn_max = LSN_MAX
             case NonceWritten(Lsn() as end_lsn):
@@ -465,30 +436,13 @@ class Leader:
         knowing = [m for m in self.members if m.attached and m.durable_commit_lsn >= self.start_lsn]
         if not self.configuration.commits([m.name for m in knowing]):
             return None
-        behind = self._behind()
+        behind = behind_settle(self.configuration, self.members, self.start_lsn)
         reachable = any(flush_lsn is not None for _, flush_lsn in behind)
         most_ticks = self.linger_ticks if reachable else min(self.linger_ticks, ABSENT_TICKS)
         if behind and self._lingered_ticks < most_ticks:
             return None
         last, ends = self.history[-1], (self.start_lsn, self.donor_flush_lsn)
-        return Settled(*ends, last.timeline, self.ballot, last.sealed, tuple(behind))
-
-    def _behind(self) -> list[tuple[str, Lsn | None]]:
-        """Return the members that do not know A durably, absent ones included.
-
-        A standby of such a member would wait for ever, because no primary writes any more
-        (scenarios/settle_waits_for_who_is_behind.txt).
-        """
-        by_name = {m.name: m for m in self.members if m.stage is not Stage.ABSENT}
-        missing: list[tuple[str, Lsn | None]] = []
-        for name in self.configuration.everyone:
-            member = by_name.get(name)
-            if member is None:
-                missing.append((name, None))
-            elif not member.attached or member.durable_commit_lsn < self.start_lsn:
-                voted_lsn = member.vote.flush_lsn if member.vote is not None else ZERO_LSN
-                missing.append((name, max(member.flush_lsn, min(voted_lsn, self.start_lsn))))
-        return missing
+        return Settled(*ends, last.timeline, self.ballot, last.sealed, behind)
 
     def linger(self) -> Settled | None:
         """Count a tick of a settle, and return its result or None."""

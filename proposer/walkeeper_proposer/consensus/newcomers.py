@@ -58,7 +58,8 @@ def log_of(
         return None
     if answer.acceptor_id != newcomer.number:
         raise Refused(
-            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}"
+            f"{newcomer.address} is safekeeper {answer.acceptor_id}, not {newcomer.number}: name "
+            f"{answer.acceptor_id}@{newcomer.address}, or another address"
         )
     name = name_of(answer)
     is_ours = answer.log_uuid in (NO_LOG, current.log_uuid)
@@ -270,8 +271,8 @@ def what_it_waits_for(
 
 def _no_leader(current: Configuration) -> str:
     return (
-        f"no proposer has committed with generation {current.generation} yet: start one, or run "
-        "`walkeeper settle` if there is no primary"
+        f"no proposer has committed with generation {current.generation} yet: one that runs does "
+        "so within seconds; if none runs, start one, or run `walkeeper settle` without a primary"
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot
@@ -21,7 +21,6 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Send
 
 Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # our WAL at an LSN, or None
@@ -29,6 +28,21 @@ Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # our WAL at an LSN, 
 
 class Forgotten(WalkeeperError):
     """We are older than the WAL that we have written: our whole state must be learned anew."""
+
+
+class Source(Protocol):
+    """The five facts of a safekeeper that a comparison needs; progress.Member has them."""
+
+    @property
+    def link(self) -> int: ...
+    @property
+    def attached(self) -> bool: ...
+    @property
+    def flush_lsn(self) -> Lsn: ...
+    @property
+    def donates_lsn(self) -> Lsn: ...
+    @property
+    def append_bytes(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -54,14 +68,14 @@ class Comparison:
         return self.at_lsn >= self.end_lsn
 
     def ask(
-        self, voter: Member, members: Sequence[Member], ballot: Ballot, held: Held
+        self, voter: Source, members: Sequence[Source], ballot: Ballot, held: Held
     ) -> list[Effect]:
         """Read the next piece from the voter, and from a donor too if we do not hold it."""
         self.size = min(self.end_lsn - self.at_lsn, voter.append_bytes)
         ask = Send(voter.link, ReadRequest(ballot, self.at_lsn, self.size))
         return [ask, *self.ask_donor(members, ballot, held)]
 
-    def ask_donor(self, members: Sequence[Member], ballot: Ballot, held: Held) -> list[Effect]:
+    def ask_donor(self, members: Sequence[Source], ballot: Ballot, held: Held) -> list[Effect]:
         """Read our bytes from a donor, unless we have them or the last donor may still answer."""
         if self.ours is not None or held(self.at_lsn, self.size) is not None:
             return []
@@ -71,7 +85,7 @@ class Comparison:
         self.donor = max(able, key=lambda m: (m.flush_lsn, -m.link)).link
         return [Send(self.donor, ReadRequest(ballot, self.at_lsn, self.size))]
 
-    def take(self, voter: Member, source: Member, response: ReadResponse, held: Held) -> bool:
+    def take(self, voter: Source, source: Source, response: ReadResponse, held: Held) -> bool:
         """Return True if this answer brings it on; raise Forgotten where the two differ."""
         payload = response.payload
         if response.begin_lsn != self.at_lsn or crc_of(payload) != response.crc:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
@@ -26,9 +25,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
-
-if TYPE_CHECKING:
-    from walkeeper_proposer.consensus.own_wal import Comparison
+from walkeeper_proposer.consensus.own_wal import Comparison
 
 APPEND_BYTES_MAX = 128 << 10
 APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes out at once
@@ -293,3 +290,23 @@ def lacking(
     held_lsn = max(known_lsn, restart_lsn)
     late = [m for m in here if m.stage is Stage.STREAMING and m.first_lsn > held_lsn]
     return late, held_lsn if late else LSN_MAX
+
+
+def behind_settle(
+    configuration: Configuration, members: Iterable[Member], start_lsn: Lsn
+) -> tuple[tuple[str, Lsn | None], ...]:
+    """Return the members that do not know durably where the log ends, absent ones included.
+
+    A standby of such a member would wait for ever, because no primary writes any more
+    (scenarios/settle_waits_for_who_is_behind.txt).
+    """
+    by_name = {m.name: m for m in members if m.stage is not Stage.ABSENT}
+    missing: list[tuple[str, Lsn | None]] = []
+    for name in configuration.everyone:
+        member = by_name.get(name)
+        if member is None:
+            missing.append((name, None))
+        elif not member.attached or member.durable_commit_lsn < start_lsn:
+            voted_lsn = member.vote.flush_lsn if member.vote is not None else ZERO_LSN
+            missing.append((name, max(member.flush_lsn, min(voted_lsn, start_lsn))))
+    return tuple(missing)

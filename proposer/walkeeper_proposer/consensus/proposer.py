@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import assert_never
 
-from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
+from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import InstallMembers, MembersState
@@ -34,7 +34,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import greetings, primary_check, progress, rejections
+from walkeeper_proposer.consensus import election, greetings, primary_check, progress, rejections
 from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
@@ -288,9 +288,8 @@ class Proposer:
         if vote.ballot > self.ballot:
             return self._outvoted(vote.ballot)
         assert self.configuration is not None, f"{self.phase=}"
-        is_ours = (vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)
-        if not vote.granted or not is_ours or not is_well_formed(vote.history):
-            return []  # an answer to an older ballot of ours, or not one of a safekeeper
+        if not election.is_granted(vote, self.ballot, self.configuration):
+            return []
         member.vote = vote
         if self.leader is not None:
             return self._elect(self.leader.on_late_vote, member)
@@ -318,7 +317,7 @@ class Proposer:
         votes = [(m.vote, m.link) for m in have if m.vote is not None]
         if not self._elects(have):
             return self.become_backing_off()
-        best = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
+        best = election.donor_of(votes)
         self.donor_vote = best[0]
         if self.campaign.purpose is not Purpose.ATTACH:
             return self.become_leader()

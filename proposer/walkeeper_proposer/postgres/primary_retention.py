@@ -123,7 +123,10 @@ class Retention:
         self, sql: asyncpg.Connection, walsender_pid: int, post: Callable[[Event], None]
     ) -> None:
         if await sql.fetchval(HELD_BY, self._streaming_slot) != walsender_pid:
-            raise Refused("SQL reaches another server of --dsn than the one that streams")
+            raise Refused(
+                "SQL reaches another server of --dsn than the one that streams: name one server in "
+                "--dsn, or add target_session_attrs=primary"
+            )
         segment_bytes: int = await sql.fetchval(SEGMENT_BYTES)
         last_lsn: Lsn | None = None
         self._moved_lsn = ZERO_LSN

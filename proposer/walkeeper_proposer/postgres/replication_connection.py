@@ -365,7 +365,10 @@ async def _servers(parameters: dict[str, str], limit_s: float) -> Sequence[dict[
             attempts = await conninfo.conninfo_attempts_async(places)
     except TimeoutError:
         hosts = places.get("host")
-        raise Unavailable(f"nobody said within {limit_s:g} s where {hosts} is") from None
+        raise Unavailable(
+            f"the name service gave no address of {hosts} within {limit_s:g} s: check the host in "
+            "--dsn"
+        ) from None
     except pg_errors.OperationalError as error:
         raise Unavailable(f"cannot connect to PostgreSQL: {error}") from error
     return [{name: str(value) for name, value in each.items()} for each in attempts]

@@ -3,7 +3,7 @@
     await ReplicaSession(client, catalog, pid=…, limits=…, now=…).run()
 
 Startup, login, then commands one after the other until the client leaves; `wal_stream` takes over
-for START_REPLICATION. The ports, `ServedLog` and `Catalog`, are in `served_log`.
+for START_REPLICATION. The ports are in `opened_log` and `served_log`.
 
 Contract: `run` ends with the socket closed and the slots released, whatever happens. It raises only
 CancelledError and AssertionError. Before CancelledError, at a stop of the safekeeper, the client
@@ -78,8 +78,9 @@ from walkeeper_safekeeper.replication.client_connection import (
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.logical_session import LogicalSession
 from walkeeper_safekeeper.replication.login import Login, no_logical_log, parse_login, user_of
+from walkeeper_safekeeper.replication.opened_log import Catalog, OpenedLog
 from walkeeper_safekeeper.replication.password_login import PasswordLogin
-from walkeeper_safekeeper.replication.served_log import Catalog, Reader, ServedLog
+from walkeeper_safekeeper.replication.served_log import Reader, ServedLog
 from walkeeper_safekeeper.replication.wal_stream import (
     StreamEnded,
     StreamLimits,
@@ -114,7 +115,7 @@ class ReplicaSession:
         self._password, self._admit = password, admit
         self._client, self._catalog, self._identity = client, catalog, identity
         self._pid, self._limits, self._now = pid, limits, now
-        self._log: ServedLog | None = None
+        self._log: OpenedLog | None = None
         self._skip_until_sync = False
 
     async def run(self) -> None:
@@ -254,7 +255,7 @@ class _Commands:
 
     def __init__(
         self,
-        log: ServedLog,
+        log: OpenedLog,
         client: ClientConnection,
         login: Login,
         pid: int,

@@ -91,7 +91,7 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
         case "walkeeper.first_lsn":  # where the oldest segment starts that is kept
             return str(log.oldest_lsn)
         case "walkeeper.kind":
-            return "physical" if log.logical is None else "logical"
+            return log.kind.name.lower()
     if known not in FIXED_SETTINGS:
         raise SqlRefused(
             "42704",

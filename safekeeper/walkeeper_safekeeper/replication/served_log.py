@@ -1,6 +1,6 @@
 """The log as its PostgreSQL clients see it, and its readers as the log sees them.
 
-`ServedLog` and `Catalog` are ports, which the daemon provides. `Readers` is ours. It has one Reader
+`ServedLog` is a port, which the daemon provides. `Readers` is ours. It has one Reader
 for each connection that streams, with pg_stat_replication's columns for `walkeeper status`. A
 Reader has the position from which its client still needs WAL (docs/protocol.md R14). This module
 does no I/O and never waits.
@@ -8,16 +8,14 @@ does no I/O and never waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.quorum import LogKind
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
-
-if TYPE_CHECKING:
-    from walkeeper_safekeeper.replication.logical_log import LogicalLog
 
 
 class ReaderState(Enum):
@@ -127,6 +125,8 @@ class ServedLog(Protocol):
     @property
     def system_id(self) -> int: ...
     @property
+    def kind(self) -> LogKind: ...
+    @property
     def timeline(self) -> int: ...
     @property
     def segment_bytes(self) -> int: ...
@@ -158,10 +158,6 @@ class ServedLog(Protocol):
     def slots(self) -> DurableSlots: ...
     @property
     def readers(self) -> Readers: ...
-    @property
-    def logical(self) -> LogicalLog | None:
-        """The logical log, whose LSNs are positions, or None if this is a physical log."""
-        ...
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """Return all of [begin, end), at most 128 KiB within one segment, off the event loop.
@@ -188,21 +184,4 @@ class ServedLog(Protocol):
 
     def timeline_history(self, timeline: int) -> bytes | None:
         """Return `0000000N.history` as PostgreSQL wrote it, or None for 1 and unknown timelines."""
-        ...
-
-
-class Catalog(Protocol):
-    """The logs of one safekeeper."""
-
-    def clusters(self) -> Sequence[str]:
-        """Return every cluster with a log here, also one that cannot be served now."""
-        ...
-
-    def logical_databases(self) -> Mapping[str, str]:
-        """Return the database of each logical log that can be served now, or "" if unknown."""
-        ...
-
-    def open_log(self, cluster: str) -> ServedLog:
-        """Return the log of one of `clusters()`; raise Refused with the reason if it cannot be
-        served."""
         ...

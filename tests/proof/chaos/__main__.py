@@ -42,6 +42,7 @@ from tests.proof.chaos.namespaces import remove_leftovers, why_not
 from tests.proof.chaos.verdicts import CannotRun, NoProgress, Violation
 from tests.support.installations import WHEELS, Unavailable, binaries
 from tests.support.postgres_server import installation
+from tests.support.program_parser import program_parser
 
 DIRECTORY = "walkeeper_chaos_"
 KEPT = "walkeeper_kept_"
@@ -82,11 +83,7 @@ def main() -> int:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.chaos",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.chaos", __doc__)
     parser.add_argument("--minutes", type=float, help="when to stop (5; 55 with rounds)")
     parser.add_argument("--rounds-per-fault", type=int, metavar="N", help="stop after so many")
     parser.add_argument("--seed", type=int, help="of the choice of faults (default: random)")

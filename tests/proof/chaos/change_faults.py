@@ -8,6 +8,7 @@ The two commands of a fault are two changes, and each has a kill of its own.
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from typing import ClassVar
 
 from tests.proof.chaos.fault import FELT_S
@@ -33,11 +34,13 @@ class ChangeFault(MembersFault):
         self.changed(*self.back())
         self.clean()
 
+    @abstractmethod
     def there(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Return the words of the command that makes the change."""
 
+    @abstractmethod
     def back(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Return the words of the command that takes it back."""
 
     def prepare(self) -> None:
         """Start what the change needs."""
@@ -152,10 +155,16 @@ class AdditionCancelled(SpareFault):
 
     name = "addition_cancelled"
 
+    def there(self) -> tuple[str, ...]:
+        return ("members", "add", self.spare)
+
+    def back(self) -> tuple[str, ...]:
+        return ("members", "cancel")
+
     def inject(self) -> str:
         self.prepare()
         before = self.generation()
-        process = self.walkeeper("members", "add", self.spare)
+        process = self.walkeeper(*self.there())
         try:
             self.cluster.wait(lambda: self.generation() > before, FELT_S)
         finally:
@@ -164,7 +173,7 @@ class AdditionCancelled(SpareFault):
         return f"sk{SPARE_ID}"
 
     def heal(self) -> None:
-        self.changed("members", "cancel")
+        self.changed(*self.back())
         if SPARE_ID in self.members():
             self.changed("members", "remove", str(SPARE_ID))
         self.clean()

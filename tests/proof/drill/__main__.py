@@ -30,6 +30,7 @@ from tests.proof.drill.incident_run import Result, drill
 from tests.proof.drill.prometheus import found_prometheus
 from tests.proof.drill.views import Sight
 from tests.support.folders import ROOT
+from tests.support.program_parser import program_parser
 
 PAGE = ROOT / "docs/drill.md"
 RESULTS = ROOT / "build/drill"
@@ -110,11 +111,7 @@ def _say(text: str) -> None:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.drill",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.drill", __doc__)
     parser.add_argument("--only", metavar="REGEX", help="incidents whose name matches")
     parser.add_argument("--write", action="store_true", help="write docs/drill.md")
     parser.add_argument("--list", action="store_true", help="name the incidents")

@@ -14,7 +14,6 @@ Exit codes: 0 if all states are visited without a finding, 1 if a core broke, 4 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import subprocess
@@ -28,6 +27,7 @@ from pathlib import Path
 from tests.proof.explore.breadth_first import Result, explore
 from tests.proof.explore.runs import ALL, LARGE, SMALL
 from tests.support.folders import ROOT
+from tests.support.program_parser import program_parser
 
 KEPT = ROOT / "build/prove"
 PROGRESS_S = 30.0
@@ -126,11 +126,7 @@ def run_apart(name: str) -> tuple[str, int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.explore",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.explore", __doc__)
     parser.add_argument("--run", choices=sorted(ALL), help="this one, with progress")
     parser.add_argument("--all", action="store_true", help="the large ones as well")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")

@@ -35,6 +35,7 @@ from tests.support.postgres_server import (
     run_as_server_user,
     server_environment,
 )
+from tests.support.program_parser import program_parser
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_history.change_files import ChangeFiles
 
@@ -177,11 +178,7 @@ def _say(text: str) -> None:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.mirrors",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.mirrors", __doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the kills  [1]")
     parser.add_argument("--rounds", type=int, default=2, help="comparisons  [2]")
     parser.add_argument("--load", type=int, default=5, help="seconds of work in a round  [5]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
-STARTS_AT_C = Edit("Leader.__init__", "start_lsn=donor.record_lsn", "start_lsn=donor.flush_lsn")
+STARTS_AT_C = Edit("entry_of_term", "start_lsn=donor.record_lsn", "start_lsn=donor.flush_lsn")
 
 ELECTING = (
     Mutant(
@@ -45,11 +45,7 @@ ELECTING = (
         "folded-past-what-all-have",
         "R6",
         "a history is folded only as far as the election's donor knows that all members have it",
-        (
-            Edit(
-                "Leader._shortened", "min(donor.restart_lsn, donor.record_lsn)", "donor.record_lsn"
-            ),
-        ),
+        (Edit("shortened", "min(donor.restart_lsn, donor.record_lsn)", "donor.record_lsn"),),
     ),
     Mutant(
         "folded-inside-a-term",

@@ -13,7 +13,7 @@ BOUNDS = (
         "history-without-a-reserve",
         "R25",
         "a leader is refused while there is room for what makes the history short again",
-        (Edit("Leader.full_history", "most if is_way_out else most - HISTORY_RESERVE", "most"),),
+        (Edit("fullness", "most if is_way_out else most - HISTORY_RESERVE", "most"),),
         turns_red=FULL_TESTS + "a_leader_for_a_primary_is_refused_while_there_is_room",
         why_named=NO_FORGERY,
     ),
@@ -23,7 +23,7 @@ BOUNDS = (
         "settle, replacements and elections with all members may use the reserve",
         (
             Edit(
-                "Leader.full_history",
+                "fullness",
                 "most if is_way_out else most - HISTORY_RESERVE",
                 "most - HISTORY_RESERVE",
             ),

@@ -68,9 +68,9 @@ REPLACEMENTS = (
         (
             Edit("refusal_of", "generation != configuration.generation", "False"),
             Edit(
-                "Proposer.on_vote",
-                "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",
-                "vote.ballot == self.ballot",
+                "is_granted",
+                "(vote.ballot, vote.generation) == (ballot, configuration.generation)",
+                "vote.ballot == ballot",
             ),
         ),
         turns_red=GENERATIONS + "who_has_left_a_generation_does_nothing_that_is_asked_in_it",

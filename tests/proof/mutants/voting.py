@@ -94,7 +94,7 @@ VOTING = (
         "the donor is chosen by last log ballot first",
         (
             Edit(
-                "Proposer._check_votes",
+                "donor_of",
                 "(v[0].history[-1].ballot, v[0].flush_lsn)",
                 "v[0].flush_lsn",
             ),
@@ -104,7 +104,7 @@ VOTING = (
         "donor-of-any-length",
         "R4",
         "among equal last log ballots the longest log is the donor",
-        (Edit("Proposer._check_votes", "v[0].flush_lsn", "-v[0].flush_lsn"),),
+        (Edit("donor_of", "v[0].flush_lsn", "-v[0].flush_lsn"),),
     ),
     Mutant(
         "two-proposers-one-epoch",

@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from tests.proof.recoveries.seed_comparison import Figures, compared
 from tests.support.installations import Unavailable, binaries
 from tests.support.postgres_server import installation
+from tests.support.program_parser import program_parser
 
 DEBIANS = 15
 
@@ -65,11 +66,7 @@ def _say(text: str) -> None:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.recoveries",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.recoveries", __doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first one  [1]")
     parser.add_argument("--minutes", type=float, default=0.0, help="then no new seed begins  [0]")
     parser.add_argument("--postgres", type=int, help="the server's version [15 or 18, by the seed]")

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tests.proof.soak.stages import SEARCHES, WHOLE, Stage, repetitions, rotated
 from tests.support.folders import ROOT
+from tests.support.program_parser import program_parser
 
 LOGS = ROOT / "build" / "soak"
 LAST_LINES = 15
@@ -125,11 +126,7 @@ def _say(text: str) -> None:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.soak", __doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of it  [60]")
     parser.add_argument("--seed", type=int, help="of the stages' seeds (default: fresh)")
     parser.add_argument("--only", metavar="REGEX", help="stages whose name matches")

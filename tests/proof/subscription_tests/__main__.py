@@ -28,6 +28,7 @@ from pathlib import Path
 from tests.proof.subscription_tests.attached_logs import LogServer
 from tests.proof.subscription_tests.reasons import REASONS
 from tests.support.postgres_server import binary_directory, make_directory, own, server_user
+from tests.support.program_parser import program_parser
 
 HERE = Path(__file__).parent
 TEST_LIMIT_S = 1800
@@ -154,11 +155,7 @@ def _last_words(said: str) -> str:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.proof.subscription_tests",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = program_parser("tests.proof.subscription_tests", __doc__)
     parser.add_argument("--source", type=Path, required=True, help="PostgreSQL's source")
     parser.add_argument("--stock", action="store_true", help="leave out the log")
     parser.add_argument("--keep", action="store_true", help="leave each test's directory")
