@@ -16,7 +16,8 @@ from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import ChangeReader, TableFile
+from walkeeper_replay.change_events import TableFile
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share, records_of
 from walkeeper_replay.redo.heap_files import HeapFiles
@@ -68,7 +69,8 @@ class SharedChanges:
         """
         reader = self._reader()
         reader.take_heaps(heaps)
-        return reader.undescribed(self.asked.start_lsn, self.asked.end_lsn, others=others)
+        asked = self.asked
+        return reader.undescribed(asked.start_lsn, asked.end_lsn, others=others, names=asked.names)
 
     @property
     def until(self) -> int:
