@@ -62,15 +62,21 @@ class SharedChanges:
         made.files = made._reader().shares(asked.names, asked.end_lsn, asked.parts)
         return made
 
-    def undescribed(self, heaps: HeapFiles, *, others: bool) -> list[Undescribed]:
+    def undescribed(
+        self, heaps: HeapFiles, *, others: bool, is_cut_off: bool = False
+    ) -> list[Undescribed]:
         """Return what was changed in the range and no share shows, by the files that have changes.
 
-        The tables without known columns are those of `rows`.
+        `is_cut_off`: with the part of a range by times that lies before the WAL. The tables without
+        known columns are those of `rows`.
         """
         reader = self._reader()
         reader.take_heaps(heaps)
         asked = self.asked
-        return reader.undescribed(asked.start_lsn, asked.end_lsn, others=others, names=asked.names)
+        found = [reader.cut_off_range()] if is_cut_off else []
+        return found + reader.undescribed(
+            asked.start_lsn, asked.end_lsn, others=others, names=asked.names
+        )
 
     @property
     def until(self) -> int:

@@ -126,6 +126,34 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "range-backwards-is-empty",
+        "commit_range",
+        "a range that ends before it begins is an error",
+        (
+            Edit("CommitRange.between", "end_time < start_time", "False"),
+            Edit("CommitRange.between", "high < low", "False"),
+        ),
+        turns_red="tests/replay/test_spark_times.py"
+        "::test_a_range_that_ends_before_it_begins_is_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "fraction-is-cut-off",
+        "time_text",
+        "a time is the moment that PostgreSQL reads",
+        (
+            Edit(
+                "parse_time",
+                'round(float(f"0.{fraction[1:]}0") * 1e6)',
+                'int(f"{fraction[1:]:0<6}"[:6])',
+            ),
+        ),
+        turns_red="tests/history/test_history_command.py"
+        "::test_a_time_is_the_one_that_postgresql_reads_or_refused"
+        "[2024-05-01 12:30:00.0000015+02-2024-05-01T12:30:00.000002+02:00]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "range-from-before-the-base",
         "commit_range",
         "a range that begins before the backup is not called whole",
