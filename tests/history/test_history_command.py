@@ -113,7 +113,7 @@ def test_wrong_values_are_usage_errors(
         ("2024-12-31 23:59:59.9999995", "2025-01-01T00:00:00+00:00"),
         ("2024-02-29 24:00:00", None),
         ("2023-02-29", None),
-        ("2024-05-01 12:30.5", None),  # of a minute to one, of a second to the other
+        ("2024-05-01 12:30.5", None),  # PostgreSQL reads twelve minutes
         ("2024-05-01 12:30-2024", None),
         ("2024-05-01 12:30+16", None),
         ("2024-05-01 12:30 Europe/Berlin", None),

@@ -284,10 +284,9 @@ class CatalogHistory:
             for relation, number in self._numbers.items():
                 if relation.database == database and self._is(relation, OIDS["pg_class"]):
                     chosen, own = self._versions.all_of(number), self._versions
-                    spans = (own.first_lsn[chosen], own.begin[chosen], own.end[chosen])
+                    columns = (own.first_lsn[chosen], own.begin[chosen], own.are_updates(chosen))
                     rows = self._taken("pg_class", database, chosen)
-                    columns = (span.tolist() for span in spans)
-                    found += map(ClassVersion, *columns, rows)
+                    found += map(ClassVersion, *(column.tolist() for column in columns), rows)
             self._steps[database] = FileSteps.of(found)
         return self._steps[database]
 

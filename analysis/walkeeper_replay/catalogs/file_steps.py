@@ -19,11 +19,12 @@ from walkeeper_replay.tuples.xids import NEVER
 
 
 class ClassVersion(NamedTuple):
-    """A version of a row of pg_class: its first record, the commits of its span, its columns."""
+    """A version of a row of pg_class: its first record, its commit, its columns."""
 
     first_lsn: int
     begin: int
-    end: int
+    is_update: bool
+    """An earlier version came before it, which this WAL may not have."""
     row: Mapping[str, Any]
 
 
@@ -55,6 +56,8 @@ class FileSteps:
     rewritten: dict[int, int] = field(default_factory=dict)
     _steps: dict[int, dict[int, list[Step]]] = field(default_factory=dict)
     """By table and commit: the files in turn. A commit that gave no other file has the old one."""
+    _created: dict[int, int] = field(default_factory=dict)
+    """The commits that created tables."""
 
     @classmethod
     def of(cls, versions: Iterable[ClassVersion]) -> FileSteps:
@@ -71,6 +74,8 @@ class FileSteps:
             row = version.row
             if row["relrewrite"] or version.begin == NEVER:
                 continue
+            if not version.is_update:
+                made._created.setdefault(row["oid"], version.begin)
             node = row["relfilenode"]
             if node in nodes:
                 made.rewritten[node] = min(made.rewritten[node], version.first_lsn)
@@ -81,8 +86,8 @@ class FileSteps:
         return made
 
     def is_created_in(self, oid: int, commit_lsn: int) -> bool:
-        """Return whether the table's first row of pg_class is of this commit."""
-        return min(self._steps.get(oid, {commit_lsn: []})) == commit_lsn > 0
+        """Return whether this commit created the table."""
+        return self._created.get(oid) == commit_lsn
 
     def passed(self, oid: int) -> list[Passed]:
         """Return the commits that gave a table several files in turn, and those of SET LOGGED.
@@ -98,7 +103,8 @@ class FileSteps:
             between = tuple(step.relfilenode for step in new[:-1])
             is_logged_now = before is not None and before.persistence == "u" != last.persistence
             if is_logged_now or (between and self._is_copy(*new[-2:])):
-                found.append(Passed(lsn, between, before is None, is_logged_now))
+                is_created = self.is_created_in(oid, lsn)
+                found.append(Passed(lsn, between, is_created, is_logged_now))
             before = last
         return found
 

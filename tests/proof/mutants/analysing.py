@@ -64,7 +64,13 @@ ANALYSING = (
         "created-table-loses-its-rows",
         "file_steps",
         "the rows of a table that its own transaction rewrote are insertions",
-        (Edit("FileSteps.is_created_in", "== commit_lsn > 0", "== 0"),),
+        (
+            Edit(
+                "FileSteps.is_created_in",
+                "self._created.get(oid) == commit_lsn",
+                "False",
+            ),
+        ),
         turns_red=LOST
         + "changes_beside_a_rewrite_are_there[of a table that the transaction created]",
         why_named=NO_TABLES,
@@ -81,7 +87,7 @@ ANALYSING = (
         "file-in-between-is-silent",
         "file_steps",
         "a file that came between two others of one transaction is named",
-        (Edit("FileSteps.passed", "(between and self._is_copy(*new[-2:]))", "False"),),
+        (Edit("FileSteps.passed", "between and self._is_copy(*new[-2:])", "False"),),
         turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[TRUNCATE and SET TABLESPACE]",
         why_named=NO_TABLES,
     ),
@@ -89,7 +95,13 @@ ANALYSING = (
         "set-logged-is-silent",
         "file_steps",
         "rows from when a table was unlogged are named as missing",
-        (Edit("FileSteps.passed", "is_logged_now or (", "("),),
+        (
+            Edit(
+                "FileSteps.passed",
+                "is_logged_now or (between and self._is_copy(*new[-2:]))",
+                "between and self._is_copy(*new[-2:])",
+            ),
+        ),
         turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[SET LOGGED]",
         why_named=NO_TABLES,
     ),
@@ -105,7 +117,13 @@ ANALYSING = (
         "unnamed-heirs-are-silent",
         "changes",
         "heirs of a table that was named are missing without their names",
-        (Edit("ChangeReader.undescribed", "if names:", "if False:"),),
+        (
+            Edit(
+                "ChangeReader.undescribed",
+                "unnamed_heirs(self._catalog(at), names, knows_all=self.base is not None)",
+                "[]",
+            ),
+        ),
         turns_red=LOST + "heirs_that_are_not_named_are_missing",
         why_named=NO_TABLES,
     ),
@@ -113,7 +131,13 @@ ANALYSING = (
         "undo-by-earlier-names",
         "later_names",
         "undo names tables as they are later",
-        (Edit("_later", "schema=known.schema, name=known.name, ", ""),),
+        (
+            Edit(
+                "_later",
+                "replace(table, schema=known.schema, name=known.name, attributes=own, key=key)",
+                "replace(table, attributes=own, key=key)",
+            ),
+        ),
         turns_red=UNDO + "exchanged_names_mean_the_tables_and_columns_that_were_changed",
         why_named=NO_TABLES,
     ),
@@ -121,7 +145,7 @@ ANALYSING = (
         "undo-into-another-column",
         "later_names",
         "undo leaves out a row of which a column was dropped since",
-        (Edit("_later", "if gone:", "if False:"),),
+        (Edit("_later", "[a.name for a in table.columns if a.number not in after]", "[]"),),
         turns_red=UNDO + "no_other_table_or_column_of_the_name_gets_the_rows",
         why_named=NO_TABLES,
     ),
