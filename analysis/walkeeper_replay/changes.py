@@ -64,9 +64,9 @@ from walkeeper_replay.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,
     Undescribed,
-    bulk_loads,
     described_files,
     other_databases,
+    range_without_loads,
     undescribed_files,
     unnamed_heirs,
 )
@@ -201,7 +201,7 @@ class ChangeReader:
         """
         oid = self.database.oid
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
-        found += bulk_loads(self.history, start_lsn, end_lsn)
+        found += range_without_loads(self.history, start_lsn, end_lsn)
         found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
         found += self.undecoded(xid)
         found += [

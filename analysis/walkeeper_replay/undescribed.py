@@ -77,7 +77,9 @@ def undescribed_files(
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
 
 
-def bulk_loads(history: CatalogHistory, start_lsn: int, end_lsn: int | None) -> list[Undescribed]:
+def range_without_loads(
+    history: CatalogHistory, start_lsn: int, end_lsn: int | None
+) -> list[Undescribed]:
     """Return the part of a range whose WAL lacks bulk loads."""
     since, until = history.loads.unlogged_since, history.loads.unlogged_until
     if since is None or (until is not None and until <= start_lsn):

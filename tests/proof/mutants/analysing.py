@@ -109,7 +109,7 @@ ANALYSING = (
         "bulk-loads-are-silent",
         "undescribed",
         "a range with WAL of wal_level = minimal is not whole",
-        (Edit("bulk_loads", "since is None", "True"),),
+        (Edit("range_without_loads", "since is None", "True"),),
         turns_red=LOST + "bulk_loads_without_wal_are_missing",
         why_named=NO_TABLES,
     ),
