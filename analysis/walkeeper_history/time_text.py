@@ -1,16 +1,20 @@
 """A time as people write it, such as `2024-05-01 12:30:00+02`; UTC is the default. Pure.
 
 Contract: ISO 8601 as the standard library reads it. An offset may also follow a date alone, as in
-PostgreSQL: `2024-05-01+02` is two hours before midnight of UTC.
+PostgreSQL: `2024-05-01+02` is two hours before midnight of UTC. More than six digits of a fraction
+are rounded as PostgreSQL rounds them. A text that both read is one moment to both.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _DATE = r"\d{4}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?)"
-_DATE_AND_TIME = re.compile(rf"({_DATE})([Tt ]\d\S*)? ?(Z|UTC|[+-]\d\d(?::?\d\d){{0,2}})?")
+_TIME = r"[Tt ]\d\d(?::?\d\d(?::?\d\d([.,]\d+)?)?)?"
+_ZONE = r"Z|UTC|[+-]\d\d(?::?\d\d){0,2}"
+_DATE_AND_TIME = re.compile(rf"({_DATE})({_TIME})? ?({_ZONE})?", re.ASCII)
+_OFFSET_MAX = timedelta(hours=16)  # PostgreSQL's: more is a mistake, such as a year
 _parse = datetime.fromisoformat
 
 
@@ -19,6 +23,14 @@ def parse_time(text: str) -> datetime:
     found = _DATE_AND_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r}: neither a date nor one with a time behind it")
-    date, time, zone = found.groups("")
-    moment = _parse(date + (time or "T00") + zone.replace("UTC", "Z"))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    date, time, fraction, zone = found.groups("")
+    seconds = time.removesuffix(fraction) if fraction else time
+    moment = _parse(date + (seconds or "T00") + zone.replace("UTC", "Z"))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if abs(moment.utcoffset() or timedelta()) >= _OFFSET_MAX:
+        raise ValueError(f"{text!r}: {zone} is no offset of a time zone")
+    try:
+        return moment + timedelta(microseconds=round(float(f"0.{fraction[1:]}0") * 1e6))
+    except OverflowError:
+        raise ValueError(f"{text!r}: past the year 9999") from None

@@ -142,7 +142,9 @@ class ChangeStream:
         made = _MadeFiles()
         changes = self._changes(reader, window, start, made)
         others = self.scope.database is None and not self.scope.tables
-        self.missing = reader.undescribed(start, history.end_lsn, others=others)
+        self.missing = reader.undescribed(
+            start, history.end_lsn, others=others, names=self.scope.tables
+        )
         self.system_id, self.position = plan.system_id, history.end_lsn
         self._forget(history.xids, made)
         return changes

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,13 @@ from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.change_events import (
+    TableFile,
+    emptied,
+    is_emptied_again,
+    taken_back,
+    where,
+)
 from walkeeper_replay.change_rows import (
     DELETE,
     INSERT,
@@ -36,6 +44,7 @@ from walkeeper_replay.change_rows import (
     rows_at,
 )
 from walkeeper_replay.changed_values import DOUBTS, changed_values
+from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -43,7 +52,6 @@ from walkeeper_replay.redo.apply import (
     OLD,
     RECORD_CHANGES,
     RECORD_VERSIONS,
-    UNDONE,
 )
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.heap_files import HeapFiles
@@ -58,7 +66,9 @@ from walkeeper_replay.undescribed import (
     Undescribed,
     described_files,
     other_databases,
+    range_without_loads,
     undescribed_files,
+    unnamed_heirs,
 )
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
@@ -76,20 +86,7 @@ LOST = reason("WAL before it is missing or damaged")
 CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
 
 
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file that a table had from one commit up to another."""
-
-    relation: Relation
-    begin: int
-    end: int
-    oid: int
-    toast: Relation | None
-    follows: bool
-    """Another file of the same table came before, so that it began with a TRUNCATE."""
-
-
-@dataclass(slots=True)
+@dataclass
 class ChangeReader:
     """Changes of some tables of one database, in a range of LSNs."""
 
@@ -152,10 +149,11 @@ class ChangeReader:
         store.events = [joined(store.events)]
         rewriting = self._rewriting(files)
         own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
-        found = FoundChanges(
-            [piece for pieces in own for piece in pieces],
-            self._rewritten(oid for oid, lsn in rewriting if start_lsn < lsn <= end),
-        )
+        pieces = [piece for pieces in own for piece in pieces]
+        again = {oid for oid, lsn in rewriting if start_lsn < lsn <= end}
+        changed = {each.relfilenode for each in self._heaps.changed}
+        again |= self._lost.note({file.oid for file in files}, start_lsn, end, changed)
+        found = FoundChanges(pieces, self._rewritten(again))
         if cut_off := self.cut_off(start_lsn, end):
             found.doubt(lambda rows: np.isin(rows["top_xid"], cut_off), CUT_OFF)
         if self._lost_from is not None:
@@ -194,27 +192,43 @@ class ChangeReader:
         *,
         xid: int | None = None,
         others: bool = False,
+        names: Sequence[str] = (),
     ) -> list[Undescribed]:
         """Return what was changed in the range and `read`, called before, could not show.
 
         `xid`: only by this transaction. `others`: with the databases that are not this reader's.
+        `names`: with the heirs of these tables that are not among them.
         """
         oid = self.database.oid
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
+        found += range_without_loads(self.history, start_lsn, end_lsn)
         found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
-        found += self.undecoded()
+        found += self.undecoded(xid)
         found += [
             Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
             for each in self.cut_off(start_lsn, end_lsn)
             if xid in (None, each)
         ]
+        if names:
+            at = self.history.end_lsn if end_lsn is None else end_lsn
+            found += unnamed_heirs(self._catalog(at), names, knows_all=self.base is not None)
         if others:
             found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
         return found
 
-    def undecoded(self) -> list[Undescribed]:
-        """Return the tables whose changes were left out."""
-        return [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+    def undecoded(self, xid: int | None = None) -> list[Undescribed]:
+        """Return the tables of which changes were left out, or are not in the WAL."""
+        found = [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        return found + self._lost.found(xid)
+
+    def remarks(self, xid: int | None = None) -> list[Undescribed]:
+        """Return the tables whose rows DDL gave other values, which is no change of a row."""
+        return self._lost.remarks(xid)
+
+    @cached_property
+    def _lost(self) -> LostChanges:
+        steps = self.history.file_steps(self.database.oid)
+        return LostChanges(steps, self.history.xids.commits, self._catalog)
 
     def take_heaps(self, heaps: HeapFiles) -> None:
         """Use changed files that others have found, instead of those of `find`."""
@@ -233,7 +247,7 @@ class ChangeReader:
         tables = list({(named.schema, named.name, named.oid) for _, named in owners})
         asked = tables if not names else [each for name in names for each in meant(name, tables)]
         oids = {oid for _, _, oid in asked}
-        rewritten = history.rewritten_files(self.database.oid)
+        rewritten = history.file_steps(self.database.oid).rewritten
         found: dict[Relation, TableFile] = {}
         for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
             if named.oid not in oids:
@@ -272,13 +286,6 @@ class ChangeReader:
             f"no table {name} in database {self.database.name} in this WAL "
             "(of unlogged and temporary ones it has no rows)"
         )
-
-    def with_heirs(self, names: Sequence[str], end_lsn: int | None = None) -> list[str]:
-        """Return those of the tables named that others inherit from."""
-        catalog = self._catalog(self.history.end_lsn if end_lsn is None else end_lsn)
-        tables = [(c.schema, c.name, c.oid) for c in catalog.tables() if c.has_heirs]
-        asked = {each for name in names for each in meant(name, tables)}
-        return sorted(f"{schema}.{name}" for schema, name, _ in asked)
 
     def _toast_of(self, named: Named) -> Relation | None:
         catalog = self._catalog(max(named.begin, 1))
@@ -343,25 +350,41 @@ class ChangeReader:
         rows = events.rows[events.rows["relation"] == relation]
         places = self.history.xids.commits.rows(rows["xid"])
         lsns = np.append(self._commit_lsns, 0)[places]
-        kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start)
-        kept &= (rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)
-        kept &= ~_taken_back(rows)
-        rows, lsns = _where(kept, rows, lsns)
-        if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
-            # Rows that a rewriting ALTER TABLE copied came to be with the file itself.
-            rows, lsns = _where(lsns != file.begin, rows, lsns)
-        # A commit that rewrote the table has the new columns, and these rows the old ones.
-        doubtful = np.isin(lsns, [lsn for oid, lsn in rewriting if oid == file.oid])
+        kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start) & (lsns <= end)
+        kept &= (rows["start_lsn"] >= emptied(store, file)) & (rows["start_lsn"] < end)
+        kept &= ~taken_back(rows)
+        rows, lsns = where(kept, rows, lsns)
+        steps = self.history.file_steps(self.database.oid)
+        if (swap_lsn := steps.rewritten.get(file.relation.relfilenode)) is not None:
+            copied = (lsns == file.begin) & (rows["start_lsn"] < swap_lsn)
+            if start < file.begin <= end:
+                has_copies = bool(copied.any())
+                self._lost.note_rewrite(
+                    file.oid, file.begin, has_copies=has_copies, is_asked=self._insists
+                )
+            if not steps.is_created_in(file.oid, file.begin):
+                rows, lsns = where(~copied, rows, lsns)
+        # A commit that rewrote the table has the new columns, and rows of older files the old ones.
+        others = [lsn for oid, lsn in rewriting if (oid, file.begin < lsn) == (file.oid, True)]
+        doubtful = np.isin(lsns, [lsn for lsn in others if not self._has_same_columns(file, lsn)])
         changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
         if not doubtful.all():
             fetch = self._fetch(store, file)
-            known = _where(~doubtful, rows, lsns)
+            known = where(~doubtful, rows, lsns)
             changes += self._decoded(events, *known, file, fetch)
-        emptied = _emptied(store, file)
-        if file.follows and start < file.begin and emptied < end:
-            changes += self._truncation(file, emptied)
+        begun = emptied(store, file)
+        is_emptied = file.follows or (
+            is_emptied_again(store, file) and not steps.is_created_in(file.oid, file.begin)
+        )
+        if is_emptied and start < file.begin and begun < end:
+            changes += self._truncation(file, begun)
         is_whole = store.extents[relation].begins_empty
         return [replace(piece, is_whole=is_whole) for piece in changes]
+
+    def _has_same_columns(self, file: TableFile, lsn: int) -> bool:
+        """Return whether a commit left the table the columns that it had before."""
+        before, after = (self._catalog(at).attributes.get(file.oid) for at in (lsn - 1, lsn))
+        return before is not None and before == after
 
     @property
     def _commit_lsns(self) -> Column:
@@ -369,7 +392,7 @@ class ChangeReader:
 
     def _rewriting(self, files: list[TableFile]) -> set[tuple[int, int]]:
         """Return (table, commit's end) of each commit that rewrote one of the tables."""
-        rewritten = self.history.rewritten_files(self.database.oid)
+        rewritten = self.history.file_steps(self.database.oid).rewritten
         return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
 
     def _rewritten(self, oids: Iterable[int]) -> dict[int, Table]:
@@ -421,7 +444,7 @@ class ChangeReader:
         places = self.history.last_changes(lsns)
         found: list[Piece] = []
         for place in np.unique(places).tolist():
-            own, lsns_of = _where(places == place, rows, lsns)
+            own, lsns_of = where(places == place, rows, lsns)
             catalog, table = self._table(file, int(lsns_of[0]))
             if table is not None:
                 found.append(self._paired(events, own, table, catalog, fetch))
@@ -471,27 +494,3 @@ class ChangeReader:
         for row in np.flatnonzero(pairs.any(axis=1)).tolist():
             coverage[row] = together(sorted(DOUBTS[code] for code in pairs[row].tolist()))
         return Piece(table, made, values, coverage)
-
-
-def _where(mask: Column, rows: Column, lsns: Column) -> tuple[Column, Column]:
-    """Return what a mask names of two columns: themselves if it names all, which is usual."""
-    return (rows, lsns) if mask.all() else (rows[mask], lsns[mask])
-
-
-def _taken_back(rows: Column) -> Column:
-    """Mark insertions that their own transaction deleted as though they had never been. These are
-    of an INSERT … ON CONFLICT that another transaction came before."""
-    found = np.zeros(len(rows), bool)
-    for undone in rows[rows["kind"] == UNDONE]:
-        same = (rows["kind"] == INSERTED) & (rows["start_lsn"] < undone["start_lsn"])
-        for name in ("block", "number", "xid"):
-            same &= rows[name] == undone[name]
-        found[np.flatnonzero(same)[-1:]] = True
-    return found
-
-
-def _emptied(store: PageStore, file: TableFile) -> int:
-    """Return the last time that the transaction which made a file emptied it, or 0. A second
-    TRUNCATE is in place, and so is one of a table that the transaction has created. Later ones are
-    VACUUM's, and take no row."""
-    return max((lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin), default=0)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_wal.errors import HistoryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,17 @@ class CommitRange:
         end_time: datetime | None,
         within: tuple[int | None, int | None],
     ) -> Self:
-        """Return the commits of [start_time, end_time), no more than `within`."""
-        if start_time is None and end_time is None:
-            return cls(within[0] or 0, within[1])
-        low, high = times.range(start_time, end_time, within)
+        """Return the commits of [start_time, end_time), no more than `within`.
+
+        Raise HistoryError if the range ends before it begins, since no answer means that.
+        """
+        if start_time is not None and end_time is not None and end_time < start_time:
+            raise HistoryError(f"the range ends at {end_time}, before its beginning {start_time}")
+        low, high = within
+        if start_time is not None or end_time is not None:
+            low, high = times.range(start_time, end_time, within)
+        if low is not None and high is not None and high < low:
+            raise HistoryError(f"the range ends at {Lsn(high)}, before its beginning {Lsn(low)}")
         is_cut_off = start_time is not None and (
             not times.reaches_back_to(start_time)
             if base is None

@@ -16,7 +16,8 @@ from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import ChangeReader, TableFile
+from walkeeper_replay.change_events import TableFile
+from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share, records_of
 from walkeeper_replay.redo.heap_files import HeapFiles
@@ -61,14 +62,21 @@ class SharedChanges:
         made.files = made._reader().shares(asked.names, asked.end_lsn, asked.parts)
         return made
 
-    def undescribed(self, heaps: HeapFiles, *, others: bool) -> list[Undescribed]:
+    def undescribed(
+        self, heaps: HeapFiles, *, others: bool, is_cut_off: bool = False
+    ) -> list[Undescribed]:
         """Return what was changed in the range and no share shows, by the files that have changes.
 
-        The tables without known columns are those of `rows`.
+        `is_cut_off`: with the part of a range by times that lies before the WAL. The tables without
+        known columns are those of `rows`.
         """
         reader = self._reader()
         reader.take_heaps(heaps)
-        return reader.undescribed(self.asked.start_lsn, self.asked.end_lsn, others=others)
+        asked = self.asked
+        found = [reader.cut_off_range()] if is_cut_off else []
+        return found + reader.undescribed(
+            asked.start_lsn, asked.end_lsn, others=others, names=asked.names
+        )
 
     @property
     def until(self) -> int:

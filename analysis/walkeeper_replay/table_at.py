@@ -60,7 +60,7 @@ class TableAt:
     moved_from: tuple[Relation, ...] = ()
     """Files of the table and its TOAST before the database went to another tablespace."""
     unlogged_since: int | None = None
-    """See CatalogHistory."""
+    """See BulkLoads."""
     ends_before: int | None = None
     """The end of the WAL, if that is before the LSN that the caller wanted."""
     index: ProvenIndex | None = None
@@ -70,7 +70,7 @@ class TableAt:
         cls,
         path: str,
         plan: Plan,
-        name: str,
+        name: str | int,
         *,
         lsn: int | None = None,
         database: str | None = None,
@@ -113,7 +113,7 @@ class TableAt:
             history.xids,
             base,
             moved,
-            history.unlogged_since,
+            history.loads.unlogged_since,
             None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
             index,
         )

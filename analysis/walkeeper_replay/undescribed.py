@@ -8,11 +8,13 @@ show how. A place too many may be named: an unnamed file may be one of a TOAST t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
 
@@ -27,6 +29,15 @@ CUT_OFF_RANGE = (
     "the range that was asked for may begin before {}, which has no changes from there; give older "
     "WAL or an earlier backup"
 )
+HEIR = "it inherits from {}, and its changes are not there; name it, too"
+HEIRS_NOT_KNOWN = (
+    "tables may inherit from it, which this WAL does not name, and their changes are not there; "
+    "give a base backup (--base, in Spark the option base)"
+)
+BULK_LOADS = (
+    "WAL from {} on is of wal_level = minimal, without bulk loads: rows that COPY, CREATE TABLE AS "
+    "and their like brought there may be missing"
+)
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
 
@@ -36,6 +47,8 @@ class Undescribed(NamedTuple):
     kind: str
     place: str
     reason: str
+    is_read_again: bool = False
+    """A mirror, which reads such a table again, lacks nothing of it."""
 
 
 def undescribed_files(
@@ -62,6 +75,47 @@ def undescribed_files(
         and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
+
+
+def range_without_loads(
+    history: CatalogHistory, start_lsn: int, end_lsn: int | None
+) -> list[Undescribed]:
+    """Return the part of a range whose WAL lacks bulk loads."""
+    since, until = history.loads.unlogged_since, history.loads.unlogged_until
+    if since is None or (until is not None and until <= start_lsn):
+        return []
+    if end_lsn is not None and end_lsn <= since:
+        return []
+    return [Undescribed("range", f"from {Lsn(since)}", BULK_LOADS.format(Lsn(since)))]
+
+
+def unnamed_heirs(catalog: Catalog, names: Sequence[str], *, knows_all: bool) -> list[Undescribed]:
+    """Return the tables that inherit from those named and are not among them.
+
+    With `knows_all`, a table has no heirs but those that the catalog has.
+    """
+    tables = [(each.schema, each.name, each.oid) for each in catalog.tables()]
+    asked = {oid for name in names for _, _, oid in meant(name, tables)}
+    found, after = dict[int, str](), sorted(asked)
+    unknown = []
+    while after:
+        oid = after.pop()
+        known = catalog.classes.get(oid)
+        shown = str(oid) if known is None else f"{known.schema}.{known.name}"
+        heirs = [heir for heir in catalog.heirs.get(oid, []) if heir not in asked | found.keys()]
+        found.update((heir, shown) for heir in heirs)
+        after += heirs
+        if known is not None and known.has_heirs and oid not in catalog.heirs and not knows_all:
+            unknown.append(Undescribed("table", shown, HEIRS_NOT_KNOWN))
+    return unknown + [
+        Undescribed("table", _shown(catalog, heir), HEIR.format(parent))
+        for heir, parent in sorted(found.items())
+    ]
+
+
+def _shown(catalog: Catalog, oid: int) -> str:
+    known = catalog.classes.get(oid)
+    return str(oid) if known is None else f"{known.schema}.{known.name}"
 
 
 def described_files(history: CatalogHistory, database: int) -> Callable[[Relation], bool]:

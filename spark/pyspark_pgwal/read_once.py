@@ -62,14 +62,15 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
 def changes(session: SparkSession, **given: str) -> DataFrame:
     """Return the changes of tables; HistoryError names a wrong option, or what the WAL lacks."""
     options = PastOptions.parse({**given, "table": "changes"})
-    plan, end = options.plan(), options.lsn("endLsn")
+    commits = options.commits()
+    plan, end = options.plan(), commits.end
     controls = _Controls(session, options.path, plan, end, notes_changes=True)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=end,
         on_problem=controls.noted(options.on_problem), decode=controls.decode,
     )  # fmt: skip
     asked = SharedAsked(
-        options.relations, options.lsn("startLsn") or 0,
+        options.relations, commits.start,
         history.end_lsn if end is None else end, options.parts,
     )  # fmt: skip
     database = history.database(history.end_lsn, options.values.get("database"))
@@ -78,7 +79,8 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
         base=options.base, lost_from=controls.lost_from,
     )  # fmt: skip
     others = "database" not in options.values and not options.relations
-    options.refuse_missing(shared.undescribed(controls.heaps, others=others))
+    missing = shared.undescribed(controls.heaps, others=others, is_cut_off=commits.is_cut_off)
+    options.refuse_missing(missing)
     decode = _Decode(options, plan, shared)
     return _redone(session, decode, _changes_of(shared, options), SCHEMA)
 

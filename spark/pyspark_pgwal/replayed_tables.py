@@ -209,7 +209,7 @@ class ChangesReader(DataSourceReader):
         share = partition.part, partition.parts
         found = reader.find(names, start, end, share=share)
         others = "database" not in options.values and not names
-        missing = reader.undescribed(start, end, others=others)
+        missing = reader.undescribed(start, end, others=others, names=names)
         if self._commits.is_cut_off:
             missing.insert(0, reader.cut_off_range())
         if options.table == "problems":
@@ -217,7 +217,11 @@ class ChangesReader(DataSourceReader):
             if end is not None and not history.is_whole:
                 text = f"the WAL ends at {Lsn(history.end_lsn)}, before what was asked for"
                 met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
-            yield problem_rows([*dict.fromkeys(met), *places])
+            remarks = (
+                Problem(r.place, None, None, f"{r.kind}: {r.reason}", fatal=False)
+                for r in reader.remarks()
+            )
+            yield problem_rows([*dict.fromkeys(met), *places, *remarks])
             return
         options.refuse_missing(missing)
         if options.table == "row_history":

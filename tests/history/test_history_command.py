@@ -109,10 +109,27 @@ def test_wrong_values_are_usage_errors(
         ("2024-05-01 12:30 UTC", "2024-05-01T12:30:00+00:00"),
         ("2024-05-01+02", "2024-05-01T00:00:00+02:00"),  # +02 is a zone, and no hour
         ("20240501-05:30", "2024-05-01T00:00:00-05:30"),
+        ("2024-05-01 12:30:00.0000015+02", "2024-05-01T12:30:00.000002+02:00"),
+        ("2024-12-31 23:59:59.9999995", "2025-01-01T00:00:00+00:00"),
+        ("2024-02-29 24:00:00", None),
+        ("2023-02-29", None),
+        ("2024-05-01 12:30.5", None),  # PostgreSQL reads twelve minutes
+        ("2024-05-01 12:30-2024", None),
+        ("2024-05-01 12:30+16", None),
+        ("2024-05-01 12:30 Europe/Berlin", None),
+        ("0044-03-15 BC", None),
+        ("9999-12-31 23:59:59.9999999", None),
+        ("10000-01-01", None),
+        ("infinity", None),
+        ("now", None),
     ],
 )
-def test_a_time_without_a_zone_is_of_utc(text: str, shown: str) -> None:
-    assert parse_time(text).isoformat() == shown
+def test_a_time_is_the_one_that_postgresql_reads_or_refused(text: str, shown: str | None) -> None:
+    if shown is None:
+        with pytest.raises(ValueError, match=r".+"):
+            parse_time(text)
+    else:
+        assert parse_time(text).isoformat() == shown
 
 
 def test_tables_are_written_once_for_each_segment(

@@ -161,7 +161,10 @@ def test_a_server_can_name_what_the_wal_does_not(shop: Shop, capsys: Output) -> 
     where = ("--path", shop.wal, "--start-lsn", begin)
     code, text = failed(capsys, "table-at", "public.old", *where)
     assert code == 1 and "walkeeper" in text
-    rows = done(capsys, "table-at", "public.old", *where, "--dsn", shop.server.dsn())
+    named = ("table-at", "public.old", *where, "--dsn", shop.server.dsn())
+    code, text = failed(capsys, *named)
+    assert code == 1 and "2 rows; made before this WAL" in text
+    rows = done(capsys, *named, "--allow-missing")
     assert rows.splitlines() == ["id,t", "2,b", "1,c"]
 
 
@@ -214,7 +217,7 @@ def test_rows_that_the_wal_lacks_are_not_called_complete(
         capsys, "table-at", "older", *where, "--lsn", nothing, "--dsn", shop.server.dsn(),
         "--output", output,
     )  # fmt: skip
-    assert code == 0 and "0 rows; made before this WAL" in said and "complete" not in said
+    assert code == 1 and "0 rows; made before this WAL" in said and "complete" not in said
     assert coverage_of(parquet.read_table(output)) in said
     code, said = failed(capsys, "undo", *where, "--table", "older", "--output", f"{output}.sql")
     assert code == 1 and "1 cannot" in said, said
@@ -269,7 +272,7 @@ def test_an_answer_for_a_place_after_the_wal_says_so(
     behind = str(Lsn.parse(shop.mark()) + 4096)
     for place in (("--lsn", behind), ("--time", "2100-01-01")):
         code, said = failed(capsys, *live, *place)
-        assert code == 0 and "warning: the last record of this WAL ends at" in said, place
+        assert code == 1 and "warning: the last record of this WAL ends at" in said, place
         assert "rows; the WAL ends at" in said and "before what was asked for" in said
     assert "ends at" in failed(capsys, "changes", *live[2:], "--end-lsn", behind)[1]
 

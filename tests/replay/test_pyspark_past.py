@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_pgwal.replayed_tables import past_reader
 from tests.replay.test_past_command import SETTINGS, Shop
 from tests.support.postgres_server import PostgresServer
+from walkeeper_wal.errors import HistoryError
 
 # py4j leaves sockets to the collector.
 pytestmark = [
@@ -85,6 +88,30 @@ def test_a_number_of_parts_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(PySparkException, match=f"option parts: '{parts}' is not a number above 0"):
         loaded(spark, shop, table="changes", relation="orders", parts=parts).count()
+
+
+def read_here(shop: Shop, **options: str) -> list[dict[str, Any]]:
+    """Return what the one task of a source reads, without a session."""
+    given = {"path": shop.wal, "relation": "parent", "parts": "1", **options}
+    reader = past_reader(given, None)
+    batches: Iterator[Any] = reader.read(reader.partitions()[0])
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_heirs_that_are_not_named_and_new_values_are_problems(shop: Shop) -> None:
+    shop.run("CREATE TABLE parent (id int)", "CREATE TABLE heir () INHERITS (parent)",
+             "INSERT INTO parent VALUES (1)", "INSERT INTO heir VALUES (2)",
+             "ALTER TABLE parent ALTER id TYPE bigint")  # fmt: skip
+    found = read_here(shop, table="problems", of="changes")
+    (missing,) = [row for row in found if row["fatal"]]
+    assert missing["file"] == "public.heir"
+    assert missing["reason"].startswith("table: it inherits from public.parent")
+    (remark,) = [row for row in found if "ALTER TABLE rewrote its rows" in row["reason"]]
+    assert (remark["file"], remark["fatal"]) == ("public.parent", False)
+    with pytest.raises(HistoryError, match=r"changes are missing: table public\.heir"):
+        read_here(shop, table="changes")
+    accepted = read_here(shop, table="changes", allowMissing="true")
+    assert [dict(row["new"]) for row in accepted] == [{"id": "1"}]
 
 
 def test_changes_that_the_wal_does_not_describe_are_problems(

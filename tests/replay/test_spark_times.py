@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_pgwal.read_once import changes as changes_by_stages
 from pyspark_pgwal.read_once import table_at
 from tests.proof.recoveries.clock_steps import EPOCH, SECOND, Archived, ends_of, stamped
 from tests.support.postgres_server import PostgresServer
@@ -158,6 +159,26 @@ def test_ranges_of_changes_by_time_are_the_commands(
         rows = loaded(spark, stage, **options, **given).orderBy("commit_lsn").collect()
         assert [int(row.new["id"]) for row in rows] == expected, given
         assert {row.coverage for row in rows} <= {"complete"}
+    by_stages = changes_by_stages(
+        spark, path=stage.wal, relation="early", base=stage.base, parts="1", **given
+    )
+    assert [int(row.new["id"]) for row in by_stages.collect()] == expected, given
+
+
+def test_a_range_that_ends_before_it_begins_is_refused(
+    spark: SparkSession, stamped_wal: Stamped
+) -> None:
+    """Without a word it would have no changes."""
+    stage = stamped_wal
+    where = {"relation": "early", "base": stage.base}
+    for given in (
+        {"startTime": stage.at(0.5), "endTime": stage.at(-0.5)},
+        {"startLsn": "0/2000000", "endLsn": "0/1000000"},
+    ):
+        with pytest.raises(PySparkException, match="before its beginning"):
+            loaded(spark, stage, table="changes", **where, **given).collect()
+        with pytest.raises(HistoryError, match="before its beginning"):
+            changes_by_stages(spark, path=stage.wal, **where, **given)
 
 
 def test_a_range_of_changes_that_begins_before_the_wal_is_no_whole_one(
@@ -172,6 +193,8 @@ def test_a_range_of_changes_that_begins_before_the_wal_is_no_whole_one(
     options["startTime"] = early
     with pytest.raises(PySparkException, match="changes are missing: range"):
         loaded(spark, stage, **options).collect()
+    with pytest.raises(HistoryError, match="changes are missing: range"):
+        changes_by_stages(spark, path=stage.wal, relation="early", base=stage.base, startTime=early)
     accepted = loaded(spark, stage, allowMissing="true", **options).collect()
     assert len(accepted) == len(HOURS)
 

@@ -230,3 +230,67 @@ def test_names_are_read_as_postgresql_quotes_them(server: PostgresServer, capsys
         assert run(["history", "undo", "--table", names[0], *where]) == 0
         capsys.readouterr()
     assert run(["history", "table-at", '"my.table"', *where]) == 1
+
+
+def test_exchanged_names_mean_the_tables_and_columns_that_were_changed(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    """Both tables have the same rows, so that no condition would see the mistake."""
+    server.sql(
+        "CREATE TABLE this (id int PRIMARY KEY, a int, b int)",
+        "INSERT INTO this VALUES (1, 10, 10), (2, 20, 21)",
+        "CREATE TABLE that (LIKE this INCLUDING ALL)",
+        "INSERT INTO that SELECT * FROM this",
+    )
+    deleted = changed(server, "DELETE FROM this WHERE id = 2")
+    updated = changed(server, "UPDATE that SET a = 11 WHERE id = 1")
+    rename = "ALTER TABLE {} RENAME TO {}"
+    server.sql(
+        "BEGIN; " + "; ".join(rename.format(*pair) for pair in (
+            ("this", "other"), ("that", "this"), ("other", "that"))) + "; COMMIT",
+        "BEGIN; ALTER TABLE that RENAME a TO c; ALTER TABLE that RENAME b TO a; "
+        "ALTER TABLE that RENAME c TO b; ALTER TABLE that ADD COLUMN later int DEFAULT 5; COMMIT",
+    )  # fmt: skip
+    for xid in (updated, deleted):
+        assert (done := undone(server, tmp_path, xid)).returncode == 0, done.stderr
+    assert server.rows("SELECT * FROM this ORDER BY id") == [(1, 10, 10), (2, 20, 21)]
+    assert server.rows("SELECT id, a, b FROM that ORDER BY id") == [(1, 10, 10), (2, 21, 20)]
+
+
+def test_truncate_comes_back_beside_new_names_of_the_same_transaction(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql(
+        "CREATE TABLE cut (id int, v text)",
+        "INSERT INTO cut VALUES (1, 'x')",
+        "CREATE TABLE cut_before (id int, v text)",
+        "INSERT INTO cut_before VALUES (9, 'wrong')",
+    )
+    xid = server.sql(
+        "BEGIN; TRUNCATE cut; ALTER TABLE cut_before RENAME TO gone; "
+        "ALTER TABLE cut RENAME v TO w; ALTER TABLE cut RENAME TO cut_before; "
+        "ALTER TABLE gone RENAME TO cut; SELECT txid_current()",
+        "COMMIT",
+    ) or server.sql("SELECT txid_current() - 1")
+    assert (done := undone(server, tmp_path, str(xid))).returncode == 0, done.stderr
+    assert server.rows("SELECT id, w FROM cut_before") == [(1, "x")]
+    assert server.rows("SELECT * FROM cut") == [(9, "wrong")]
+
+
+def test_no_other_table_or_column_of_the_name_gets_the_rows(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql("CREATE TABLE again (id int, v text)", "INSERT INTO again VALUES (1, 'x')")
+    deleted = changed(server, "DELETE FROM again")
+    server.sql("DROP TABLE again", "CREATE TABLE again (id int, v text)")
+    assert undone(server, tmp_path, deleted, code=1).returncode == 0
+    text = (tmp_path / f"{deleted}.sql").read_text()
+    assert "-- not undone: delete of public.again: the table was dropped since" in text
+    assert server.rows("SELECT * FROM again") == []
+    server.sql("INSERT INTO again VALUES (1, 'x')")
+    deleted = changed(server, "DELETE FROM again")
+    server.sql("ALTER TABLE again DROP COLUMN v", "ALTER TABLE again ADD COLUMN v text")
+    assert undone(server, tmp_path, deleted, code=1).returncode == 0
+    text = (tmp_path / f"{deleted}.sql").read_text()
+    assert "-- not undone: delete of public.again: a column was dropped since: v" in text
+    assert server.rows("SELECT * FROM again") == []

@@ -166,8 +166,10 @@ def test_publications_are_added_and_dropped_as_far_as_the_log_has_them(
     subscriber.sql("ALTER SUBSCRIPTION feed ENABLE", alter.format("ADD", "q"))
     assert followed(subscriber) == {"t"}
     for how, which in (("ADD", "r"), ("DROP", "q"), ("SET", "p"), ("SET", "r")):
-        with pytest.raises(psycopg.Error, match="this log has publications p, q, not"):
+        with pytest.raises(psycopg.Error, match="this log has publications p, q, not") as refused:
             subscriber.sql(alter.format(how, which))
+        for remedy in ("Ask for exactly: p, q", "ALTER PUBLICATION", "--cluster", "CONNECTION"):
+            assert remedy in str(refused.value)
     subscriber.sql(alter.format("SET", "q, p"))
 
 

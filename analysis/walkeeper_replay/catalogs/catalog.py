@@ -126,6 +126,8 @@ class Catalog:
     """The schemas that are known; the schemas that initdb makes have their usual names."""
     keys: dict[int, list[int]] = field(default_factory=dict)
     """By table: the numbers of its primary key's columns."""
+    heirs: dict[int, list[int]] = field(default_factory=dict)
+    """By table: those that inherit from it, as far as their rows of pg_inherits are known."""
 
     @property
     def printer(self) -> Printer:
@@ -140,8 +142,14 @@ class Catalog:
         kinds = [c for c in self.classes.values() if c.kind in ("r", "m")]
         return sorted(kinds, key=lambda c: (c.schema, c.name))
 
-    def find(self, name: str) -> Table:
-        """Find a table by `schema.table`, by `table` if one schema has it, or by OID."""
+    def find(self, name: str | int) -> Table:
+        """Find a table by `schema.table`, by `table` if one schema has it, or by OID.
+
+        A number is an OID, also where a table has it for a name.
+        """
+        if isinstance(name, int) and name in self.classes:
+            return self.table(self.classes[name])
+        name = str(name)
         found = [c for c in self._meant(name, KINDS_WITH_ROWS) if c.persistence != "t"]
         if len(found) > 1:
             found = [c for c in found if c.schema == "public"] or found

@@ -27,6 +27,7 @@ from walkeeper_replay.catalogs.catalog import (
     type_of,
 )
 from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, WANTED, layout
+from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
     DEFAULT_TABLESPACE,
@@ -81,15 +82,15 @@ class CatalogHistory:
         self.is_whole = passed.is_reached
         """True if the WAL goes on up to the `until` of the walk."""
         store.take_events()
-        self.unlogged_since: int | None = None
-        """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
+        self.loads = BulkLoads()
+        """Where what was loaded in bulk is not in the WAL."""
         self.lc_monetary: str | None = None
         """The setting of the base's configuration files, or None if it is not known."""
         self.store = store
         self._versions: Versions = versions_of(store.events, xids, store.dropped)
         spans = np.concatenate([self._versions.begin, self._versions.end])
         self._changed = np.unique(spans[spans != NEVER])
-        self._rewrites: dict[int, frozenset[int]] = {}
+        self._steps: dict[int, FileSteps] = {}
         self._codecs: dict[int, str] | None = None
         self._spaces_of: dict[int, list[tuple[int, int, int]]] = {}
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
@@ -160,7 +161,7 @@ class CatalogHistory:
                 reached = until if until is not None and passed.is_reached else passed.end_lsn
                 consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
-            history.unlogged_since = loads.unlogged_since
+            history.loads = loads
             history.lc_monetary = None if base is None else base.lc_monetary()
             further = history.rewritten() - set(store.relations)
             if not further:
@@ -226,6 +227,8 @@ class CatalogHistory:
             catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
             if multirange := row.get("rngmultitypid"):
                 catalog.types.multiranges[multirange] = row["rngtypid"]
+        for row in self._rows("pg_inherits", oid, lsn):
+            catalog.heirs.setdefault(row["inhparent"], []).append(row["inhrelid"])
         for row in self._rows("pg_index", oid, lsn):
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
@@ -274,23 +277,18 @@ class CatalogHistory:
             for space in sorted(spaces - {file.tablespace})
         ]
 
-    def rewritten_files(self, database: int) -> frozenset[int]:
-        """Return the files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE). The rewrite's
-        transient table was made with them, and no snapshot ever saw its row. Later it has the file
-        replaced."""
-        if database not in self._rewrites:
-            made: dict[int, tuple[int, int]] = {}
+    def file_steps(self, database: int) -> FileSteps:
+        """Return how the tables of a database came by their files."""
+        if database not in self._steps:
+            found: list[ClassVersion] = []
             for relation, number in self._numbers.items():
                 if relation.database == database and self._is(relation, OIDS["pg_class"]):
-                    chosen = self._versions.all_of(number)
-                    firsts = self._versions.first_lsn[chosen].tolist()
-                    taken = self._taken("pg_class", database, chosen)
-                    for row, lsn in zip(taken, firsts, strict=True):
-                        if row["relrewrite"]:
-                            found = (lsn, row["relfilenode"])
-                            made[row["oid"]] = min(found, made.get(row["oid"], found))
-            self._rewrites[database] = frozenset(file for _, file in made.values())
-        return self._rewrites[database]
+                    chosen, own = self._versions.all_of(number), self._versions
+                    columns = (own.first_lsn[chosen], own.begin[chosen], own.are_updates(chosen))
+                    rows = self._taken("pg_class", database, chosen)
+                    found += map(ClassVersion, *(column.tolist() for column in columns), rows)
+            self._steps[database] = FileSteps.of(found)
+        return self._steps[database]
 
     def last_changes(self, lsns: Column) -> Column:
         """Return for each LSN the last commit up to it that changed a catalog, or 0."""

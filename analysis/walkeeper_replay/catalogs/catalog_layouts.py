@@ -18,8 +18,8 @@ _KINDS = {
 }  # fmt: skip
 OIDS = {
     "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_authid": 1260,
-    "pg_database": 1262, "pg_index": 2610, "pg_namespace": 2615, "pg_db_role_setting": 2964,
-    "pg_enum": 3501, "pg_range": 3541,
+    "pg_database": 1262, "pg_index": 2610, "pg_inherits": 2611, "pg_namespace": 2615,
+    "pg_db_role_setting": 2964, "pg_enum": 3501, "pg_range": 3541,
 }  # fmt: skip
 SHARED = frozenset({"pg_authid", "pg_database", "pg_db_role_setting"})
 # Keyed by the first version that has them so. Columns after the last wanted one are left out.
@@ -91,6 +91,7 @@ _LAYOUTS: dict[str, dict[int, str]] = {
             indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b
             indisreplident:b indkey:v""",
     },
+    "pg_inherits": {13: "inhrelid:o inhparent:o"},
     "pg_authid": {13: "oid:o rolname:n"},
     "pg_db_role_setting": {13: "setdatabase:o setrole:o setconfig:v"},
     "pg_namespace": {13: "oid:o nspname:n"},
@@ -118,6 +119,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "pg_authid": ("oid", "rolname"),
     "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
     "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
+    "pg_inherits": ("inhrelid", "inhparent"),
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
     "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
 }  # fmt: skip

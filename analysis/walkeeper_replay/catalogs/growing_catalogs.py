@@ -65,7 +65,7 @@ class GrowingCatalogs:
         if before is not None and self.is_quiet:
             history.take_names(before)
         if self.is_quiet or not history.rewritten() - set(self.store.relations):
-            history.unlogged_since = self.loads.unlogged_since
+            history.loads = self.loads
             history.lc_monetary = self.lc_monetary
             return history
         if plan.segments[0].begin_lsn > self.begin_lsn:
@@ -78,8 +78,7 @@ class GrowingCatalogs:
         return self._begun(CatalogHistory.read(files, plan, base=base, until=passed.end_lsn))
 
     def _begun(self, history: CatalogHistory) -> CatalogHistory:
-        self.store, self.xids, self.loads = history.store, history.xids, BulkLoads()
-        self.loads.unlogged_since = history.unlogged_since
+        self.store, self.xids, self.loads = history.store, history.xids, history.loads
         self.lc_monetary = history.lc_monetary
         self.before, self.is_quiet = history, False
         return history

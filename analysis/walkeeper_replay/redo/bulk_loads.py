@@ -1,6 +1,7 @@
 """Find where WAL lacks bulk loads: from a change to wal_level = minimal on.
 
     loads = BulkLoads(); loads.add(batch); loads.unlogged_since -> LSN, or None
+    loads.unlogged_until -> where the server had another wal_level again, or None
 
 A server that starts with other settings than before logs those that a standby depends on
 (xl_parameter_change). With minimal, COPY into a table of the same transaction, CREATE TABLE AS and
@@ -22,14 +23,17 @@ _MINIMAL = 0
 class BulkLoads:
     """A consumer of `pass_over`."""
 
-    def __init__(self) -> None:
-        self.unlogged_since: int | None = None
+    unlogged_until: int | None = None  # A state that an older version saved has none.
+
+    def __init__(self, since: int | None = None, until: int | None = None) -> None:
+        self.unlogged_since, self.unlogged_until = since, until
 
     def add(self, batch: Batch) -> None:
-        if self.unlogged_since is not None:
-            return
         for row in xlog_records(batch, _PARAMETER_CHANGE):
             begin = int(batch.records["main_offset"][row]) + _WAL_LEVEL_OFFSET
+            end = int(batch.end_lsn()[row])
             if int(batch.payload[begin : begin + 4].view(np.uint32)[0]) == _MINIMAL:
-                self.unlogged_since = int(batch.end_lsn()[row])
-                return
+                self.unlogged_since = end if self.unlogged_since is None else self.unlogged_since
+                self.unlogged_until = None
+            elif self.unlogged_since is not None and self.unlogged_until is None:
+                self.unlogged_until = end

@@ -24,6 +24,7 @@ from walkeeper_wal.records.segment import Bytes, Column
 
 XMIN_COMMITTED, XMIN_INVALID, XMIN_FROZEN = 0x0100, 0x0200, 0x0300
 XMAX_COMMITTED, XMAX_INVALID = 0x0400, 0x0800
+UPDATED = 0x2000
 _IS_MULTI, _LOCK_ONLY, _EXCL, _KEYSHR = 0x1000, 0x0080, 0x0040, 0x0010
 
 
@@ -52,6 +53,12 @@ class Versions:
     def all_of(self, relation: int) -> Column:
         """Return all versions of a relation, also those that were never visible."""
         found: Column = np.flatnonzero(self.relation == relation)
+        return found
+
+    def are_updates(self, chosen: Column) -> Column:
+        """Return which of these versions an UPDATE made."""
+        mask = integers(self.arena, self.place[chosen] + INFOMASK, 2)
+        found: Column = mask & UPDATED != 0
         return found
 
     def of(self, relation: int) -> Column:

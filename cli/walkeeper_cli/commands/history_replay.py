@@ -61,11 +61,13 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
     help="The server whose present names and columns to use. WALKEEPER_DSN counts only if the WAL "
     "does not have them.",
 )
+@option("--allow-missing", is_flag=True, help="Exit with 0 also if the rows are not all known.")
 @_written("parquet", "csv", "sql")
 @config_option
 def table_at(
     source: Source, table: str, lsn: Lsn | None, time: datetime | None, dsn: str | None,
-    database: str | None, base: str | None, output: str | None, format_: str | None,
+    allow_missing: bool, database: str | None, base: str | None, output: str | None,
+    format_: str | None,
 ) -> int:  # fmt: skip
     """Write a table's rows as of an LSN or a time, also if it was changed, truncated or dropped
     since. The rows are those of a SELECT on a server that was recovered to that point.
@@ -79,15 +81,16 @@ def table_at(
 
     \b
     Without --base, the command knows only tables and blocks that the WAL contains. It reports
-    missing ones on stderr and in the column coverage of Parquet. With full_page_writes (the
-    default), it knows a block from its first change after a checkpoint on. A name without quotes
-    counts exactly as written; quotes are PostgreSQL's.
+    missing ones on stderr, in the column coverage of Parquet, and by the exit code 1. With
+    full_page_writes (the default), it knows a block from its first change after a checkpoint on.
+    A name without quotes counts exactly as written; quotes are PostgreSQL's.
     """
     from walkeeper_cli.history.replay_commands import Asked, ServerCatalogs
     from walkeeper_cli.history.replay_commands import table_at as write
 
     catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
-    return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
+    asked = Asked(database, base, output, format_, allow_missing)
+    return write(source, asked, table, lsn, time, catalogs)
 
 
 _tables_option = option(

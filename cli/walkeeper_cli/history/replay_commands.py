@@ -25,11 +25,11 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
 from walkeeper_replay.commit_range import CommitRange
+from walkeeper_replay.later_names import in_later_names, renamed
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
@@ -39,7 +39,7 @@ from walkeeper_replay.undescribed import Undescribed
 from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.json_text import json_text
-from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 
 FORMATS = ("parquet", "csv", "sql", "json")
 PLACES_SHOWN = 10
@@ -54,7 +54,7 @@ class Asked:
     output: str | None
     format: str | None
     allows_missing: bool = False
-    """True if changes that the WAL does not describe leave the exit code 0."""
+    """True if rows or changes that the WAL does not describe leave the exit code 0."""
 
     @property
     def written_as(self) -> str:
@@ -178,8 +178,9 @@ def table_at(
         text += (
             f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
         )
-    tell(f"walkeeper: {text}; {coverage_of(table)}")
-    return archive.exit_code
+    known = coverage_of(table)
+    tell(f"walkeeper: {text}; {known}")
+    return archive.exit_code or int(not known.has_all and not asked.allows_missing)
 
 
 @contextmanager
@@ -227,12 +228,12 @@ def _changes(
         place = Lsn(history.end_lsn)
         tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
     others = asked.database is None and not tables
-    missing = reader.undescribed(start, end, xid=xid, others=others)
+    missing = reader.undescribed(start, end, xid=xid, others=others, names=tables)
     if chosen.is_cut_off:
         missing.insert(0, reader.cut_off_range())
     tell_of_missing(missing)
-    for table in reader.with_heirs(tables, end):
-        tell(f"walkeeper: warning: {table}: changes of its heirs are not there: name them, too")
+    for each in reader.remarks(xid):
+        tell(f"walkeeper: warning: {each.kind} {each.place}: {each.reason}")
     return found, database, int(bool(missing) and not asked.allows_missing)
 
 
@@ -285,17 +286,19 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     base = opened_base(asked)
     found, database, missing = _changes(archive, asked, tables, base, xid)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
+    found = in_later_names(found, _last_catalog(archive, base, database))
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
         # Just before the commit that truncated; its other changes are undone already.
         past = TableAt.open(
-            source.path, planned(archive, base), _name_of(change.table),
+            source.path, planned(archive, base), change.table.oid,
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem, index=archive.index,
         )  # fmt: skip
-        rows = past.for_sql(past.whole())
-        partly.extend([] if coverage_of(rows).has_all else [change])
+        rows = past.for_sql(past.whole()).drop_columns([past.coverage_column])
+        rows, are_all = renamed(rows, past.table, change.table)
+        partly.extend([] if are_all and coverage_of(rows).has_all else [change])
         return rows
 
     with written(asked, binary=False) as file:
@@ -306,8 +309,17 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     return archive.exit_code or missing or int(lost > 0)
 
 
-def _name_of(table: Table) -> str:
-    return f"{in_quotes(table.schema)}.{in_quotes(table.name)}"
+def _last_catalog(archive: Archive, base: BaseDirectory | None, database: Database) -> Catalog:
+    """Return the catalogs at the end of all WAL, which are the nearest to those of the server."""
+    met: list[Problem] = []
+    history = CatalogHistory.read(
+        archive.files, planned(archive, base), base=base, keeps_commits=False,
+        on_problem=met.append, index=archive.index,
+    )  # fmt: skip
+    if any(problem.fatal for problem in met):
+        place = Lsn(history.end_lsn)
+        tell(f"walkeeper: warning: names are those of {place}, before WAL that is not readable")
+    return history.at(history.end_lsn, database)
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:

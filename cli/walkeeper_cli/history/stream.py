@@ -198,9 +198,12 @@ class Streaming:
         return make_plan(self._files, timeline=self._source.timeline, start_lsn=start)
 
     def _tell_of_missing(self) -> None:
-        if not self._stream.missing:
+        missing = self._stream.missing
+        if self._asked.mode == MIRROR:
+            missing = [each for each in missing if not each.is_read_again]
+        if not missing:
             return
-        tell_of_missing(self._stream.missing)
+        tell_of_missing(missing)
         if not self._asked.allows_missing:
             raise HistoryError(
                 "this WAL does not describe all changes: give a base backup (--base), or go on "

@@ -18,7 +18,10 @@ def check_publications(asked: Collection[str], here: Collection[str]) -> None:
         raise SqlRefused(
             "42704",
             f"this log has publications {listed}, not {', '.join(asked)}",
-            hint=f"Ask for exactly: {listed}. For others make a log of their own.",
+            hint=f"Ask for exactly: {listed}. ALTER PUBLICATION on the primary changes what they "
+            "have, and REFRESH PUBLICATION follows. For others make a log of their own: walkeeper "
+            "create --logical and proposer --logical --publication NAME with another --cluster. "
+            "ALTER SUBSCRIPTION … CONNECTION names it.",
         )
 
 

@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import Edit, Mutant
 INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+LOST = "tests/replay/test_lost_changes_postgres.py::test_"
+UNDO = "tests/replay/test_undo_postgres.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -48,6 +50,131 @@ ANALYSING = (
         (Edit("TableAt.rows_of", "self.table.has_heirs", "False"),),
         turns_red="tests/replay/test_catalogs_postgres.py"
         "::test_a_table_with_heirs_says_that_their_rows_are_theirs",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rewrite-hides-what-follows",
+        "file_steps",
+        "records after pg_class has a rewritten file are changes of the transaction",
+        (Edit("FileSteps.of", "min(made.rewritten[node], version.first_lsn)", "NEVER"),),
+        turns_red=LOST + "changes_beside_a_rewrite_are_there[after a rewrite]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "created-table-loses-its-rows",
+        "file_steps",
+        "the rows of a table that its own transaction rewrote are insertions",
+        (
+            Edit(
+                "FileSteps.is_created_in",
+                "self._created.get(oid) == commit_lsn",
+                "False",
+            ),
+        ),
+        turns_red=LOST
+        + "changes_beside_a_rewrite_are_there[of a table that the transaction created]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncate-after-a-rewrite-is-lost",
+        "change_events",
+        "a TRUNCATE in place after a rewrite is a change",
+        (Edit("is_emptied_again", "len(_made_empty(store, file)) > 1", "False"),),
+        turns_red=LOST + "changes_beside_a_rewrite_are_there[TRUNCATE after a rewrite]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "file-in-between-is-silent",
+        "file_steps",
+        "a file that came between two others of one transaction is named",
+        (Edit("FileSteps.passed", "between and self._is_copy(*new[-2:])", "False"),),
+        turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[TRUNCATE and SET TABLESPACE]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "set-logged-is-silent",
+        "file_steps",
+        "rows from when a table was unlogged are named as missing",
+        (
+            Edit(
+                "FileSteps.passed",
+                "is_logged_now or (between and self._is_copy(*new[-2:]))",
+                "between and self._is_copy(*new[-2:])",
+            ),
+        ),
+        turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[SET LOGGED]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "bulk-loads-are-silent",
+        "undescribed",
+        "a range with WAL of wal_level = minimal is not whole",
+        (Edit("range_without_loads", "since is None", "True"),),
+        turns_red=LOST + "bulk_loads_without_wal_are_missing",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "unnamed-heirs-are-silent",
+        "changes",
+        "heirs of a table that was named are missing without their names",
+        (
+            Edit(
+                "ChangeReader.undescribed",
+                "unnamed_heirs(self._catalog(at), names, knows_all=self.base is not None)",
+                "[]",
+            ),
+        ),
+        turns_red=LOST + "heirs_that_are_not_named_are_missing",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "undo-by-earlier-names",
+        "later_names",
+        "undo names tables as they are later",
+        (
+            Edit(
+                "_later",
+                "replace(table, schema=known.schema, name=known.name, attributes=own, key=key)",
+                "replace(table, attributes=own, key=key)",
+            ),
+        ),
+        turns_red=UNDO + "exchanged_names_mean_the_tables_and_columns_that_were_changed",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "undo-into-another-column",
+        "later_names",
+        "undo leaves out a row of which a column was dropped since",
+        (Edit("_later", "[a.name for a in table.columns if a.number not in after]", "[]"),),
+        turns_red=UNDO + "no_other_table_or_column_of_the_name_gets_the_rows",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "range-backwards-is-empty",
+        "commit_range",
+        "a range that ends before it begins is an error",
+        (
+            Edit("CommitRange.between", "end_time < start_time", "False"),
+            Edit("CommitRange.between", "high < low", "False"),
+        ),
+        turns_red="tests/replay/test_spark_times.py"
+        "::test_a_range_that_ends_before_it_begins_is_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "fraction-is-cut-off",
+        "time_text",
+        "a time is the moment that PostgreSQL reads",
+        (
+            Edit(
+                "parse_time",
+                'round(float(f"0.{fraction[1:]}0") * 1e6)',
+                'int(f"{fraction[1:]:0<6}"[:6])',
+            ),
+        ),
+        turns_red="tests/history/test_history_command.py"
+        "::test_a_time_is_the_one_that_postgresql_reads_or_refused"
+        "[2024-05-01 12:30:00.0000015+02-2024-05-01T12:30:00.000002+02:00]",
         why_named=NO_TABLES,
     ),
     Mutant(
