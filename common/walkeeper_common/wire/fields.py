@@ -60,11 +60,9 @@ _FEATURES = (
         if late | zones | spares
     ),
 )
-_SEALED, _HAS_FILE, _FOLDED = (
-    1,
-    2,
-    4,
-)  # a fragment's flags; the seal was a boolean before there were files
+# A fragment's flags. The seal was a boolean before there were files. Earlier versions refuse a
+# closed one.
+_SEALED, _HAS_FILE, _FOLDED, _CLOSED = 1, 2, 4, 8
 
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 
@@ -151,6 +149,7 @@ class Writer:
             (_SEALED if value.sealed else 0)
             | (_HAS_FILE if value.timeline_file else 0)
             | (_FOLDED if value.folded_lsn else 0)
+            | (_CLOSED if value.closed else 0)
         )
         self.members(value.members)
         self.u8(value.ack_quorum)
@@ -305,7 +304,7 @@ class Reader:
 
     def fragment(self) -> Fragment:
         ballot, start_lsn, timeline, flags = self.ballot(), self.lsn(), self.u32(), self.u8()
-        if flags & ~(_SEALED | _HAS_FILE | _FOLDED):
+        if flags & ~(_SEALED | _HAS_FILE | _FOLDED | _CLOSED):
             raise self._error(f"the flags of a fragment are {flags}")
         members, ack_quorum = self.members(), self.u8()
         file = self.blob(TIMELINE_FILE_BYTES_MAX) if flags & _HAS_FILE else b""
@@ -323,6 +322,7 @@ class Reader:
             ack_quorum=ack_quorum,
             timeline_file=file,
             folded_lsn=folded_lsn,
+            closed=bool(flags & _CLOSED),
         )
 
     def history(self) -> History:

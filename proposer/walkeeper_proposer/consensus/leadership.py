@@ -34,7 +34,7 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.admission import LogEnd, successors
-from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose, seals
+from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose, closes, seals
 from walkeeper_proposer.consensus.expected_stream import on_stream_taken
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
@@ -92,6 +92,7 @@ class Leader:
             sealed=seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
+            closed=closes(campaign.purpose, was_closed=last.closed),
         )
         self._sets, self._learners = configuration.sets, configuration.learners
         self.purpose = campaign.purpose
@@ -470,8 +471,8 @@ class Leader:
         most_ticks = self.linger_ticks if reachable else min(self.linger_ticks, ABSENT_TICKS)
         if behind and self._lingered_ticks < most_ticks:
             return None
-        last, ends = self.history[-1], (self.start_lsn, self.donor_flush_lsn)
-        return Settled(*ends, last.timeline, self.ballot, last.sealed, tuple(behind))
+        at, last = (self.start_lsn, self.donor_flush_lsn), self.history[-1]
+        return Settled(*at, last.timeline, self.ballot, last.sealed, tuple(behind), last.closed)
 
     def _behind(self) -> list[tuple[str, Lsn | None]]:
         """Return the members that do not know A durably, absent ones included.
