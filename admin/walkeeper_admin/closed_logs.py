@@ -1,4 +1,4 @@
-"""What `status` says of a log that was closed (docs/protocol.md M7): facts, and reasons. Pure.
+"""The facts of a closed log in `status`, and its remedy (docs/protocol.md M7). Pure.
 
 A close counts when an ack quorum has it durably. Until then a command was interrupted, and the
 same command goes on. A member that was away at the close learns of it from the next command.

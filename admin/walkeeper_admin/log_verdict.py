@@ -216,7 +216,7 @@ def _blocking(
         text = "`walkeeper logs close` was interrupted: no quorum has the close"
         return Reason("closing", State.CRITICAL, text, again(cluster))
     if cluster["proposer"] is None and cluster.get("closed_lsn"):
-        return None  # nobody writes it any more
+        return None  # a closed log needs none
     if cluster["proposer"] is None:
         change = _under_way(cluster, lines)
         text = "no proposer leads: commits of an attached primary hang"

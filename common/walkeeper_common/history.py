@@ -89,8 +89,8 @@ History: TypeAlias = tuple[Fragment, ...]
 def is_well_formed(history: Sequence[Fragment]) -> bool:
     """Return True if no start, ballot or timeline decreases after a creation entry.
 
-    The creation entry is first, has NO_BALLOT, and alone may have a folded_lsn. Nothing follows
-    an entry that closes the log (M7).
+    The creation entry is first, has NO_BALLOT, and alone may have a folded_lsn. An entry that
+    closes the log is the last one (M7).
     """
     if not history or history[0].ballot != NO_BALLOT:
         return False

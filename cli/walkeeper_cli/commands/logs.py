@@ -83,7 +83,7 @@ def close(
 
     As settle, it fences older proposers and brings the safekeepers to the log's end. No proposer
     leads this log again, and no safekeeper takes more of its WAL. Standbys, subscribers, restore
-    and the pager go on to the end, and the archive gets all of it. Nothing opens the log again.
+    and the pager go on to the end, and the archive gets all of it. A closed log stays closed.
 
     You may run it again: it prints the same LSN, goes on where it was interrupted, and brings the
     end to members that were away.

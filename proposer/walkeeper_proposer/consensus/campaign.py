@@ -90,5 +90,5 @@ def seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
 
 
 def closes(purpose: Purpose, *, was_closed: bool) -> bool:
-    """Return True if the term's entry closes the log. Nothing opens a closed log again (M7)."""
+    """Return True if the term's entry closes the log. A closed log stays closed (M7)."""
     return purpose is Purpose.CLOSE or was_closed
