@@ -143,4 +143,13 @@ LATE = (
         turns_red=FILLING + "a_log_is_filled_once_its_first_record_is_committed",
         why_named=DOWNWARDS,
     ),
+    Mutant(
+        "filling-keeps-no-pace",
+        "M5",
+        "older WAL is copied at the rate of --fill-rate at most",
+        (Edit("BackFill._fill_one", "size / self._bytes_s", "0"),),
+        turns_red="tests/safekeeper/test_fill_rate.py::"
+        "test_a_copied_segment_is_followed_by_a_pause_of_its_time",
+        why_named="the simulated newcomers fill their logs at once",
+    ),
 )
