@@ -60,12 +60,12 @@ def is_forged(ballot: Ballot, known: Ballot) -> bool:
 class Fragment:
     """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
 
-    `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
-    `settle`: no proposer writes on this timeline any more (docs/steps.md#settle). The entry that
-    begins a timeline carries its `.history` file, so that a reader of its WAL also has the file.
-    `closed` says that the log ends at `start_lsn` for good: only the last entry can be (M7).
-    `folded_lsn` is set in the creation entry alone. Below it, entries that differ only in their
-    ballot are one.
+    `members` are `id#incarnation`. `generation` numbers their list, or is 0 if the fragment does
+    not name it (M5). `sealed` is set by `settle`: no proposer writes on this timeline any more
+    (docs/steps.md#settle). The entry that begins a timeline carries its `.history` file, so that a
+    reader of its WAL also has the file. `closed` says that the log ends at
+    `start_lsn` for good: only the last entry can be (M7). `folded_lsn` is set in the creation entry
+    alone. Below it, entries that differ only in their ballot are one.
     """
 
     ballot: Ballot
@@ -77,6 +77,7 @@ class Fragment:
     timeline_file: bytes = b""
     folded_lsn: Lsn = ZERO_LSN
     closed: bool = False
+    generation: int = 0
 
     def __str__(self) -> str:
         seal = (" sealed" if self.sealed else "") + (" closed" if self.closed else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from walkeeper_common.history import History, closed_lsn, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text, wiped_member
 from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
@@ -100,6 +100,9 @@ def _shown_history(history: History) -> list[dict[str, object]]:
             "start_lsn": str(each.start_lsn),
             "timeline": each.timeline,
             "sealed": each.sealed,
+            "generation": each.generation or None,
+            "members": [member_id(member) for member in each.members],
+            "ack_quorum": each.ack_quorum,
         }
         for each in history
     ]

@@ -21,7 +21,7 @@ SEGMENT_BYTES = 1 << 20
 
 
 class FilledDriver:
-    """A log that begins at segment 5; nothing is written."""
+    """The driver of a log that begins at segment 5, without a disk."""
 
     def __init__(self) -> None:
         self.store = SimpleNamespace(segment_bytes=SEGMENT_BYTES, first_lsn=5 * SEGMENT_BYTES)

@@ -93,6 +93,7 @@ class Leader:
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
             closed=closes(campaign.purpose, was_closed=last.closed),
+            generation=configuration.named_generation,
         )
         self._sets, self._learners = configuration.sets, configuration.learners
         self.purpose = campaign.purpose
