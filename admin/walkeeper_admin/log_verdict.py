@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_troubles
+from walkeeper_admin.closed_logs import again, unaware
 from walkeeper_admin.member_sets import lacking_in
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
@@ -138,6 +139,9 @@ def judge(document: dict[str, Any]) -> Verdict:
     if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
+    if away := unaware(cluster, lines, _ids(cluster)):
+        text = f"safekeeper {', '.join(map(str, away))} does not know that the log was closed"
+        reasons.append(_warning("closing", text, again(cluster)))
     if deaf := _deaf(cluster):
         text = f"the proposer is not heard by {', '.join(deaf)}"
         reasons.append(_warning("not_heard", text, "look at its log, and at the network between"))
@@ -146,7 +150,7 @@ def judge(document: dict[str, Any]) -> Verdict:
         reasons += _lagging(cluster, lines)
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
-    return _verdict([*reasons, *found, *_differing(lines)])
+    return _verdict([*reasons, *found, *_differing(lines)], cluster.get("closed_lsn"))
 
 
 def ignoring(found: Verdict, codes: Collection[str]) -> Verdict:
@@ -155,11 +159,13 @@ def ignoring(found: Verdict, codes: Collection[str]) -> Verdict:
     if found.state is not State.WARNING or not known:
         return found
     if kept := [reason for reason in found.reasons if reason not in known]:
-        return _verdict(kept)
+        return _verdict(kept, None)
     return Verdict(State.OK, f"ok, but for what is ignored: {'; '.join(_clauses(known))}")
 
 
-def _verdict(reasons: Sequence[Reason]) -> Verdict:
+def _verdict(reasons: Sequence[Reason], closed_lsn: str | None) -> Verdict:
+    if not reasons and closed_lsn is not None:
+        return Verdict(State.OK, f"ok: closed at {closed_lsn}, and every safekeeper has all of it")
     if not reasons:
         return Verdict(State.OK, "ok: every safekeeper has what is committed")
     ordered = tuple(sorted(reasons, key=lambda reason: -reason.state))
@@ -233,6 +239,11 @@ def _blocking(
     names = [reason.text for reason in members]
     if not cluster["quorum"]:
         return _no_quorum(cluster, lines, names)
+    if cluster["proposer"] is None and cluster.get("is_closing"):
+        text = "`walkeeper logs close` was interrupted: no quorum has the close"
+        return Reason("closing", State.CRITICAL, text, again(cluster))
+    if cluster["proposer"] is None and cluster.get("closed_lsn"):
+        return None  # a closed log needs none
     if cluster["proposer"] is None:
         change = _under_way(cluster, lines)
         text = "no proposer leads: commits of an attached primary hang"
@@ -361,6 +372,8 @@ def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
 
 
 def _deaf(cluster: dict[str, Any]) -> list[str]:
+    if cluster["proposer"] is None:
+        return []  # a closed log has none
     return [f"safekeeper {number}" for number in cluster["not_hearing"]]
 
 

@@ -19,6 +19,7 @@ from walkeeper_admin.member_sets import (
     shown_spares,
 )
 from walkeeper_admin.status import gather
+from walkeeper_admin.written_ranges import range_lines, shown_set, written_at, written_ranges
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -165,6 +166,7 @@ def members_document(
         "bytes_to_go": under_way["bytes_to_go"] if under_way else None,
         "members": [_line(number, sets, by_id.get(number), newcomer) for number in everyone],
         "ranges": ranges([by_id[number] for number in everyone if number in by_id]),
+        "written": written_ranges([by_id[number] for number in everyone if number in by_id]),
         "zone_failures": facts.get("zone_failures") or {},
         "spares": list(spares),
         "others": sorted(number for number in by_id if number not in listed),
@@ -233,7 +235,9 @@ def located(document: dict[str, Any], lsn: Lsn) -> str:
     listed = ", ".join(map(str, holders))
     lacking = [each["id"] for each in document["members"] if each["id"] not in holders]
     others = f"; not on {', '.join(map(str, lacking))}" if lacking else ""
-    return f"{lsn}: on {listed}{others}"
+    found = written_at(document, lsn)
+    written = "" if found is None else f"; {shown_set(found)}"
+    return f"{lsn}: on {listed}{others}{written}"
 
 
 def _zone(document: dict[str, Any], number: int) -> str | None:
@@ -276,6 +280,7 @@ def table(document: dict[str, Any]) -> str:
         left = "" if to_go is None else f"; {to_go:,} bytes to go"
         when = "and, as the members change," if document["state"] == "joint" else "to be next:"
         lines.append(f"{when} {sets[1]}{left}")
+    lines += range_lines(document)
     lines += failure_lines(document["zone_failures"])
     if document["spares"]:
         lines.append(shown_spare_list(document["spares"]))

@@ -10,6 +10,7 @@ from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
+from walkeeper_admin.closed_logs import closed_facts
 from walkeeper_admin.log_verdict import State, Verdict, ignoring, judge, name_of, trouble_of
 from walkeeper_admin.member_sets import (
     have_quorum,
@@ -48,6 +49,7 @@ COLUMNS = (
     "end_lsn",
     "needed_lsn",
     "timeline",
+    "closed_lsn",
     "standbys",
     "first_lsn",
     "lacks_bytes",
@@ -214,6 +216,7 @@ def _cluster(
         "commit_lsn": str(max(Lsn.parse(a["commit_lsn"]) for a in known)),
         "timeline": best["timeline"],
         "sealed": best["sealed"],
+        **closed_facts(facts, best, known, [_member(a) for a in known]),
         "quorum": have_quorum(facts, {_member(a) for a in serving}),
         "replacing": _replacing(facts, known),
         "changing": _changing(facts, known),
@@ -334,8 +337,9 @@ def table(document: dict[str, Any]) -> str:
         f"; generation {cluster['generation']}, term {cluster['term']}, commit_lsn "
         f"{cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
     )
-    sealed = "; sealed" if cluster.get("sealed") else ""
-    shown = f"{facts}{sealed}" if cluster["members"] else ""
+    marks = "; sealed" if cluster.get("sealed") else ""
+    marks += f"; closed at {cluster['closed_lsn']}" if cluster.get("closed_lsn") else ""
+    shown = f"{facts}{marks}" if cluster["members"] else ""
     text.append(f"cluster {cluster['name']}: {found.text}{shown}")
     if cluster["members"]:
         text.append(f"primary: {primary_line(cluster.get('primary'))}")

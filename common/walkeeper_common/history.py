@@ -60,11 +60,12 @@ def is_forged(ballot: Ballot, known: Ballot) -> bool:
 class Fragment:
     """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
 
-    `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
-    `settle`: no proposer writes on this timeline any more (docs/steps.md#settle). The entry that
-    begins a timeline carries its `.history` file, so that a reader of its WAL also has the file.
-    `folded_lsn` is set in the creation entry alone. Below it, entries that differ only in their
-    ballot are one.
+    `members` are `id#incarnation`. `generation` numbers their list, or is 0 if the fragment does
+    not name it (M5). `sealed` is set by `settle`: no proposer writes on this timeline any more
+    (docs/steps.md#settle). The entry that begins a timeline carries its `.history` file, so that a
+    reader of its WAL also has the file. `closed` says that the log ends at
+    `start_lsn` for good: only the last entry can be (M7). `folded_lsn` is set in the creation entry
+    alone. Below it, entries that differ only in their ballot are one.
     """
 
     ballot: Ballot
@@ -75,9 +76,11 @@ class Fragment:
     ack_quorum: int
     timeline_file: bytes = b""
     folded_lsn: Lsn = ZERO_LSN
+    closed: bool = False
+    generation: int = 0
 
     def __str__(self) -> str:
-        seal = " sealed" if self.sealed else ""
+        seal = (" sealed" if self.sealed else "") + (" closed" if self.closed else "")
         return f"{self.ballot}@{self.start_lsn}/tl{self.timeline}{seal}"
 
 
@@ -87,11 +90,14 @@ History: TypeAlias = tuple[Fragment, ...]
 def is_well_formed(history: Sequence[Fragment]) -> bool:
     """Return True if no start, ballot or timeline decreases after a creation entry.
 
-    The creation entry is first, has NO_BALLOT, and alone may have a folded_lsn.
+    The creation entry is first, has NO_BALLOT, and alone may have a folded_lsn. An entry that
+    closes the log is the last one (M7).
     """
     if not history or history[0].ballot != NO_BALLOT:
         return False
     if any(entry.folded_lsn for entry in history[1:]):
+        return False
+    if any(entry.closed for entry in history[:-1]):
         return False
     return all(
         a.start_lsn <= b.start_lsn and a.ballot <= b.ballot and a.timeline <= b.timeline
@@ -132,6 +138,11 @@ def _goes_on(one: Fragment, other: Fragment) -> bool:
         other.members,
         other.ack_quorum,
     )
+
+
+def closed_lsn(history: Sequence[Fragment]) -> Lsn | None:
+    """Return the last LSN of a log that was closed, or None (M7). Cut the history before."""
+    return history[-1].start_lsn if history[-1].closed else None
 
 
 def foldable_lsn(history: History, restart_lsn: Lsn) -> Lsn:

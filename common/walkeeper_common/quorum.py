@@ -144,6 +144,11 @@ class Configuration:
         )
 
     @property
+    def named_generation(self) -> int:
+        """The generation that a fragment names, or 0 while earlier versions may read the log."""
+        return self.generation if self.begins_late else 0
+
+    @property
     def uses_zones(self) -> bool:
         """Return True if a member of a set, or a spare, has a zone."""
         has_label = bool(self.zones or self.wanted.zones)

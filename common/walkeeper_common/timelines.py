@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from walkeeper_common.history import Fragment, History, extended
+from walkeeper_common.history import Fragment, History, closed_lsn, extended
 from walkeeper_common.lsn import LSN_MAX, Lsn
 
 TIMELINE_FILE_LINE = re.compile(
@@ -68,6 +68,7 @@ class Timelines:
         if begins:  # a log has a history from its configuration on
             self.first, self.last = self._numbers[0], self._numbers[-1]
             self.last_start_lsn = self._starts[-1]
+        self.closed_lsn = closed_lsn(history) if begins else None
 
     def __contains__(self, timeline: int) -> bool:
         return timeline in self._numbers
@@ -84,6 +85,8 @@ class Timelines:
             return f"append on timeline {timeline} at {begin_lsn}, not {self.at(begin_lsn)}"
         if end_lsn > self.next_fork(begin_lsn):
             return f"append up to {end_lsn} crosses the fork at {self.next_fork(begin_lsn)}"
+        if self.closed_lsn is not None and end_lsn > self.closed_lsn:
+            return f"append up to {end_lsn}, but the log was closed at {self.closed_lsn}"
         return None
 
     def before(self, lsn: Lsn) -> int:

@@ -22,9 +22,12 @@ def vote_rule(each: MemberSet) -> str:
     """Return which votes elect, as a clause: those that no ack quorum avoids."""
     if not each.ack_zones:
         return f"{each.vote_quorum} elect"
+    return f"{each.vote_quorum} elect, or {_all_outside(each)}"
+
+
+def _all_outside(each: MemberSet) -> str:
     outside = each.ack_zones - 1
-    which = "any one zone" if outside == 1 else f"any {outside} zones"
-    return f"{each.vote_quorum} elect, or all members outside {which}"
+    return f"all members outside {'any one zone' if outside == 1 else f'any {outside} zones'}"
 
 
 def zones_that_may_fail(
@@ -78,7 +81,7 @@ def shown_acks(each: MemberSet) -> str:
 
 def shown_votes(each: MemberSet) -> str:
     """Return `2 of 3`, the votes that elect; with zones, also those of which zones."""
-    zones = f" or all but {each.ack_zones - 1} zones" if each.ack_zones else ""
+    zones = f", or {_all_outside(each)}" if each.ack_zones else ""
     return f"{each.vote_quorum} of {len(each.members)}{zones}"
 
 

@@ -18,6 +18,8 @@ from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import MembersQuery
+from walkeeper_proposer.closed_elections import ClosedElections
 from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
 from walkeeper_proposer.consensus.headway import Headway
 
@@ -42,7 +44,20 @@ async def perform(
     steps: Steps, addresses: tuple[Address, ...], limits: Limits, tell: Callable[[str], None]
 ) -> Configuration:
     """Ask what the steps want of these safekeepers, and return what they return. Refused."""
-    news = _News(tell, limits.timeout_s)
+    elections = ClosedElections(addresses)
+    try:
+        return await _perform(steps, addresses, _News(tell, limits.timeout_s), limits, elections)
+    finally:
+        await elections.end()
+
+
+async def _perform(
+    steps: Steps,
+    addresses: tuple[Address, ...],
+    news: _News,
+    limits: Limits,
+    elections: ClosedElections,
+) -> Configuration:
     batch = next(steps)
     while True:
         answers: Answers = {}
@@ -52,6 +67,9 @@ async def perform(
         else:
             news.waits(batch)
             await asyncio.sleep(PAUSE_S)
+        for question in batch.requests.values():
+            if isinstance(question, MembersQuery):
+                elections.hold_if_closed(question.cluster, answers)
         news.give_up_if_late()
         try:
             batch = steps.send(answers)

@@ -1,4 +1,4 @@
-"""`settle`: one election without a primary behind it (docs/steps.md#settle). Shell.
+"""`settle` and `logs close`: one election without a primary (docs/steps.md#settle). Shell.
 
 The first try fences the current leader. After a deposition `settle` tries again as a new proposer,
 but then waits for a live one like any proposer. So two `settle`s at once end at one LSN, and do not
@@ -95,8 +95,29 @@ async def settle(
     to wait for reachable members that lag, once a quorum has all. The wait for unreachable members
     is a second at most.
     """
-    linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
     purpose = Purpose.SEAL if seal else Purpose.SETTLE
+    return await _elect(addresses, cluster, purpose, timeout_s=timeout_s, linger_s=linger_s)
+
+
+async def close(
+    addresses: Sequence[Address], cluster: str, *, timeout_s: float, linger_s: float = LINGER_S
+) -> Settled:
+    """Close the log of `cluster` for good (M7); return its end. The rest is as for `settle`."""
+    end = await _elect(addresses, cluster, Purpose.CLOSE, timeout_s=timeout_s, linger_s=linger_s)
+    assert end.closed, f"{end=}"
+    return end
+
+
+async def _elect(
+    addresses: Sequence[Address],
+    cluster: str,
+    purpose: Purpose,
+    *,
+    timeout_s: float,
+    linger_s: float,
+) -> Settled:
+    linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
+    did = "closed" if purpose is Purpose.CLOSE else "settled"
     election, take_over = _Election(), True
     try:
         async with asyncio.timeout(timeout_s):
@@ -106,7 +127,7 @@ async def settle(
                     proposer_id=os.urandom(16),
                     links=len(addresses),
                     purpose=purpose,
-                    application_name="settle",
+                    application_name="logs close" if purpose is Purpose.CLOSE else "settle",
                     take_over=take_over,
                     linger_ticks=linger_ticks,
                 )
@@ -121,9 +142,9 @@ async def settle(
                 await asyncio.sleep(random.uniform(0.1, 0.5 * 2**attempt))
     except TimeoutError:
         raise Refused(
-            f"cluster {cluster!r} was not settled within {timeout_s:g} s: {election.missing}"
+            f"cluster {cluster!r} was not {did} within {timeout_s:g} s: {election.missing}"
         ) from None
-    raise Refused(f"not settled in {TRIES_MAX} elections, the last of which ended so: {stop.text}")
+    raise Refused(f"not {did} in {TRIES_MAX} elections, the last of which ended so: {stop.text}")
 
 
 def who_is_missing(core: Proposer) -> str:

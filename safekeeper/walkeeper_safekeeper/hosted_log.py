@@ -152,7 +152,8 @@ class HostedLog:
         filler = WorkerThread(f"copy older WAL {self.cluster}", on_defect)
         self._threads.append(filler)
         source = MemberWal(self._own, peers)
-        self.back_fill = BackFill(self.cluster, self.driver, source, filler)
+        rate = self._settings.fill_bytes_s
+        self.back_fill = BackFill(self.cluster, self.driver, source, filler, rate)
 
     @property
     def _own(self) -> OwnLog:
@@ -180,7 +181,7 @@ class HostedLog:
             work["scrub"] = self.scrub.run()
         if self.offload is not None:
             work["offload"] = self.offload.run()
-        if self.back_fill is not None:
+        if self.back_fill is not None and self._settings.fill_bytes_s:
             work["back-fill"] = self.back_fill.run()
         if readable.logical is not None:
             work["entries"] = readable.logical.follow()

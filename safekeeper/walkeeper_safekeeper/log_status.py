@@ -5,9 +5,9 @@ Spec: docs/reference/status-json.md.
 
 from __future__ import annotations
 
-from walkeeper_common.history import History, cut
+from walkeeper_common.history import History, closed_lsn, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text, wiped_member
 from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
@@ -41,6 +41,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "end_lsn": None if logical is None else str(logical.end_lsn),
         "needed_lsn": None if logical is None else _text(logical.needed_lsn),
         "sealed": history[-1].sealed,
+        "closed_lsn": _text(closed_lsn(history)),
         "failure": acceptor.failure or acceptor.refusal or replaced,
         "trouble": _trouble(log, replaced),
         "kept_bytes": max(0, acceptor.commit_lsn - log.driver.store.first_lsn),
@@ -99,6 +100,9 @@ def _shown_history(history: History) -> list[dict[str, object]]:
             "start_lsn": str(each.start_lsn),
             "timeline": each.timeline,
             "sealed": each.sealed,
+            "generation": each.generation or None,
+            "members": [member_id(member) for member in each.members],
+            "ack_quorum": each.ack_quorum,
         }
         for each in history
     ]

@@ -139,6 +139,14 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
         lambda log: log.driver.acceptor.appender is not None,
     ),
     Figure(
+        gauge(
+            "walkeeper_safekeeper_closed",
+            "1 if the log was closed: it takes no more WAL, and no proposer leads it.",
+            LABELS,
+        ),
+        lambda log: log.driver.acceptor.timelines.closed_lsn is not None,
+    ),
+    Figure(
         gauge("walkeeper_safekeeper_readers", "PostgreSQL clients that stream.", LABELS),
         lambda log: len(log.readable.readers),
     ),

@@ -35,5 +35,6 @@ class SafekeeperSettings:
     log_level: str = "INFO"
     log_json: bool = False
     scrub_bytes_s: int = 1 << 20  # 0: no scrub
+    fill_bytes_s: int = 32 << 20  # 0: a log that begins late is not filled
     copy_dsns: tuple[str, ...] = ()  # servers that copy tables for subscriptions
     repair_from: tuple[Address, ...] = ()  # other members, for WAL that is damaged or not here

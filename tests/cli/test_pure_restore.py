@@ -155,6 +155,14 @@ def test_removed_wal_is_not_absent() -> None:
     assert isinstance(judge(5, *kept[:2]), Unknown)  # the third may keep it
 
 
+def test_wal_that_one_member_holds_is_read_there() -> None:
+    """It may be the one that is no newcomer, and answers last (M8)."""
+    late = [greeting(n, 9 * MB, 9 * MB, first=6 * MB) for n in (1, 2)]
+    holder = greeting(3, 9 * MB, 9 * MB)
+    assert judge(5, *late, holder) == Whole(Lsn(5 * MB), Lsn(6 * MB), (2,))
+    assert judge(5, holder, *late) == Whole(Lsn(5 * MB), Lsn(6 * MB), (0,))
+
+
 def test_a_timeline_ends_at_its_fork_and_the_next_one_starts_with_its_parents_bytes() -> None:
     history = (*FIRST, entry(2, 5 * MB + 64, 2))
     both = [greeting(n, 7 * MB, 7 * MB, history) for n in (1, 2)]

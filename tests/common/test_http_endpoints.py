@@ -301,6 +301,7 @@ def test_metrics_show_a_commit_that_has_returned() -> None:
         durable=SimpleNamespace(ballot=SimpleNamespace(term=3), configuration=None),
         **dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn"), Lsn(100)),
         **{"truncations": 0, "failure": None, "refusal": None, "appender": None},
+        timelines=SimpleNamespace(closed_lsn=None),
     )
 
     def settle() -> None:

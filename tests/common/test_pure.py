@@ -197,6 +197,7 @@ CHANGED = joint(
     configuration(), leaving=configuration().members[2], joining="4#0a", address="h4:5454"
 )
 HISTORY = (fragment(NO_BALLOT, 0), fragment(BALLOT, 8, sealed=True))
+CLOSED = (*HISTORY[:1], replace(HISTORY[1], closed=True))
 WAL = bytes(range(256)) * 300
 SAMPLES: list[Message] = [
     ProposerGreeting(
@@ -211,6 +212,7 @@ SAMPLES: list[Message] = [
     AcceptorGreeting(
         1, b"i" * 16, b"u" * 16, None, NO_BALLOT, (), Lsn(1), Lsn(2), LSN_MAX, Lsn(4), None
     ),
+    VoteResponse(1, BALLOT, True, Lsn(1), Lsn(2), Lsn(3), Lsn(4), CLOSED),
     VoteRequest(1, BALLOT, b"u" * 16, "1#00"),
     VoteResponse(1, BALLOT, True, Lsn(1), Lsn(2), Lsn(3), Lsn(4), HISTORY),
     ProposerElected(1, BALLOT, Lsn(5), HISTORY),
@@ -395,6 +397,17 @@ def test_the_gate_lets_pass_what_it_must() -> None:
 def test_a_sealed_log_takes_a_primary_only_on_request() -> None:
     assert gate.refusal(identity(), SEALED, gate.Waivers()) is not None
     assert gate.refusal(identity(), SEALED, gate.Waivers(resume=True)) is None
+
+
+def test_a_closed_log_takes_no_primary_at_all() -> None:
+    closed = replace(SEALED, history=CLOSED)
+    promoted = identity(timeline=2, timeline_file=b"1\t0/64\tx\n")
+    for primary in (identity(), promoted, identity(flush_lsn=Lsn(99))):
+        for resume in (False, True):
+            refusal = gate.refusal_at_sight(primary, closed, gate.Waivers(resume=resume))
+            assert refusal is not None and "was closed at 0/8" in refusal
+    not_borne_out = replace(closed, record_lsn=Lsn(7))
+    assert gate.refusal_at_sight(identity(), not_borne_out, gate.Waivers()) is None
 
 
 # The window

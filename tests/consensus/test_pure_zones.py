@@ -45,6 +45,7 @@ from walkeeper_common.wire.member_change import (
 from walkeeper_common.zones import (
     ack_rule,
     lacking_zones,
+    shown_votes,
     vote_rule,
     zone_that_stops,
     zones_that_may_fail,
@@ -163,6 +164,7 @@ def test_the_rules_in_words() -> None:
     three = zoned("aabbc", 3, 2)
     assert ack_rule(three) == "3, from at least 2 zones, acknowledge a commit"
     assert vote_rule(three) == "3 elect, or all members outside any one zone"
+    assert shown_votes(three).endswith(", or all members outside any one zone")
     assert lacking_zones([three], names(1, 2)) == (
         "at least 2 zones have to acknowledge a commit, and only zone a does"
     )

@@ -15,6 +15,7 @@ from tests.proof.sim.oracle import (
     Acknowledged,
     Admission,
     Authorship,
+    Closed,
     Committed,
     Durability,
     Leaders,
@@ -139,6 +140,22 @@ def test_a_proposer_that_must_be_refused_never_leads() -> None:
         admission.check_member("sk1", is_lost=True)
     with pytest.raises(Violation, match="its vote ended at"):
         Reading().check_voter("sk1", START + 9, START + 8)
+
+
+def test_a_closed_log_ends_where_it_was_closed() -> None:
+    closed = Closed()
+    closed.check_leader("p1", SECOND)
+    closed.check_commit("p1", START + 9)
+    closed.report("p2", SECOND, START + 8)
+    closed.report("p3", SECOND, START + 8)
+    closed.check_leader("p1", SECOND)
+    closed.check_commit("p1", START + 8)
+    with pytest.raises(Violation, match="p4 closes the log at"):
+        closed.report("p4", SECOND, START + 9)
+    with pytest.raises(Violation, match="p5 leads"):
+        closed.check_leader("p5", Ballot(SECOND.term + 1, b"z" * 16))
+    with pytest.raises(Violation, match="p1 commits up to"):
+        closed.check_commit("p1", START + 9)
 
 
 def test_a_power_cut_garbles_only_what_was_not_synced() -> None:

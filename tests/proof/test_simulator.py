@@ -22,6 +22,7 @@ WORLDS = {
     "": (8, 16),
     "--archive": (5, 10),
     "--switch": (3, 6),
+    "--close": (3, 6),
     "--replace": (3, 6),
     "--replace --cancel": (2, 4),
     "--replace --resize": (3, 4),

@@ -4,7 +4,7 @@
     safekeeper N wal=W [history=H] [promised=B]   what it has from before, acknowledged by nobody
     attach B wal=W reach=N,N [window=BYTES] [take_over=no] [terms=N]   proposer B, whose primary has
                                           W; it folds a history of more than N terms
-    settle B reach=N,N [linger=TICKS] | seal B reach=N,N          an election without a primary
+    settle B reach=N,N [linger=TICKS]     an election without a primary; seal and close likewise
     write B W | half B R                  B's primary writes more; the first half of a record
     reach B N,N | kill B | tick B | back B         back: a candidate that lost tries again
     crash N | wipe N                      a power cut; a lost disk, prepared again
@@ -219,6 +219,9 @@ class ClusterStage:
     def _do_seal(self, plain: list[str], named: dict[str, str]) -> None:
         self._begin(plain[0], Purpose.SEAL, named)
 
+    def _do_close(self, plain: list[str], named: dict[str, str]) -> None:
+        self._begin(plain[0], Purpose.CLOSE, named)
+
     def _begin(self, name: str, purpose: Purpose, named: dict[str, str]) -> PlayedProposer:
         proposer = self.proposers[name] = PlayedProposer(
             self,
@@ -374,7 +377,10 @@ class ClusterStage:
                 lines.append(f"sk{node.number} not configured")
                 continue
             history = cut(acceptor.durable.history, acceptor.flush_lsn)
-            terms = ",".join(f"{shown(e.ballot)}@{end_of(e.start_lsn)}" for e in history[1:])
+            terms = ",".join(
+                f"{shown(e.ballot)}@{end_of(e.start_lsn)}{'.' if e.closed else ''}"
+                for e in history[1:]
+            )
             folded = f"..{end_of(history[0].folded_lsn)}," if history[0].folded_lsn else ""
             promised, commit = shown(acceptor.durable.ballot), end_of(acceptor.commit_lsn)
             facts = f"promised={promised} history={folded}{terms} commit={commit}"

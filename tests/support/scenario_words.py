@@ -1,8 +1,9 @@
 """The words of scenario files: ballots, histories, messages as text, and back.
 
 A ballot is `2:b`, term and proposer; `0:-` is that of the creation entry. A history is
-`0:-@0/100000,2:b@0/100200`, a `!` behind an entry means sealed; `none` has no entry at all. Facts
-that are the same in every line (uuid, generation, configuration, checksums) are left out.
+`0:-@0/100000,2:b@0/100200`, a `!` behind an entry means sealed, a `.` closed; `none` has no entry
+at all. Facts that are the same in every line (uuid, generation, configuration, checksums) are left
+out.
 """
 
 from __future__ import annotations
@@ -87,16 +88,17 @@ def parse_ballot(text: str) -> Ballot:
 def parse_history(text: str, configuration: Configuration) -> History:
     entries: list[Fragment] = []
     for word in text.split(",") if text != "none" else []:
-        ballot, _, place = word.rstrip("!").partition("@")
+        ballot, _, place = word.rstrip("!.").partition("@")
         start, _, timeline = place.partition("/tl")
         entries.append(
             Fragment(
                 parse_ballot(ballot),
                 Lsn.parse(start),
                 int(timeline or 1),
-                word.endswith("!"),
+                "!" in word,
                 configuration.members,
                 configuration.ack_quorum,
+                closed=word.endswith("."),
             )
         )
     return tuple(entries)
@@ -108,7 +110,7 @@ def shown(value: object) -> str:
         case Ballot():
             return f"{value.term}:{value.proposer_id[:1].decode() if value.term else '-'}"
         case Fragment():
-            seal = "!" if value.sealed else ""
+            seal = ("!" if value.sealed else "") + ("." if value.closed else "")
             timeline = f"/tl{value.timeline}" if value.timeline > 1 else ""
             return f"{shown(value.ballot)}@{value.start_lsn}{timeline}{seal}"
         case tuple():

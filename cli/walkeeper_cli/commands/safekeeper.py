@@ -69,6 +69,15 @@ from walkeeper_common.addresses import Address
     help="WAL to read again and check each second; 0 turns the scrub off.",
 )
 @option(
+    "--fill-rate",
+    type=Size(),
+    default="32MB",
+    show_default=True,
+    metavar="SIZE",
+    help="Older WAL to copy each second from other members, for a log that begins late; 0 copies "
+    "none, and the others keep it.",
+)
+@option(
     "--repair-from",
     type=HostPorts(),
     default=(),
@@ -153,6 +162,7 @@ def command(
     wal_keep_size: int,
     wal_size_max: int | None,
     scrub_rate: int,
+    fill_rate: int,
     repair_from: tuple[Address, ...],
     archive: str | None,
     archive_compress: str,
@@ -188,6 +198,7 @@ def command(
         wal_keep_bytes=wal_keep_size,
         wal_bytes_max=wal_size_max,
         scrub_bytes_s=scrub_rate,
+        fill_bytes_s=fill_rate,
         repair_from=repair_from,
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,

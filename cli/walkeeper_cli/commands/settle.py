@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from walkeeper_cli.fencing import leader_of, state_of
 from walkeeper_cli.options import (
     Dsn,
     Duration,
@@ -31,7 +32,6 @@ NO_STANDBY = (
     "No standby replays it, so leave out --replayed-by, or name the primary's physical log in "
     "--cluster"
 )
-ANSWER_S = 3.0
 
 
 @click.command("settle", short_help="Fence older proposers; print the end of the log.")
@@ -110,7 +110,7 @@ def command(
             slot=slot_of(slot, cluster), timeout_s=timeout, say=say,
         )  # fmt: skip
     if as_json:
-        click.echo(json.dumps(_document(cluster, end, replayed_lsn, number)))
+        click.echo(json.dumps(document(cluster, end, replayed_lsn, number)))
     else:
         _tell(cluster, end, replayed_lsn, number)
 
@@ -119,12 +119,9 @@ def _ask_before_fencing(safekeepers: tuple[Address, ...], cluster: str) -> None:
     """Ask on the terminal if a proposer leads with a quorum; abort unless the answer is yes.
 
     Scripts have no terminal, so nothing asks them."""
-    from walkeeper_admin.status import gather
-
-    found = asyncio.run(gather(safekeepers, cluster, ANSWER_S))["cluster"]
-    if not found["heard_by_quorum"] or found["proposer"] is None:
+    leader = leader_of(state_of(safekeepers, cluster))
+    if leader is None:
         return
-    leader = f"{found['proposer']['application_name']} at {found['proposer']['address']}"
     click.confirm(
         f"proposer {leader} leads with a quorum. settle ends it, and commits of its primary hang "
         "until a proposer leads again. Go on?",
@@ -139,9 +136,21 @@ def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
     return [(member_id(name), lsn) for name, lsn in end.behind]
 
 
-def _document(
-    cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None
+def warn_of_laggards(end: Settled, command: str) -> None:
+    """Tell on stderr which safekeepers lack WAL up to the end of the log."""
+    for number, lsn in _behind(end):
+        what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"
+        click.echo(
+            f"safekeeper {number} {what}: feed standbys from another one, or run {command} again "
+            "when it is back",
+            err=True,
+        )
+
+
+def document(
+    cluster: str, end: Settled, replayed_lsn: Lsn | None = None, number: int | None = None
 ) -> dict[str, object]:
+    """Return the end of the log for --json."""
     return {
         "cluster": cluster,
         "lsn": str(end.consensus_lsn),
@@ -152,6 +161,7 @@ def _document(
         "proposer_id": end.ballot.proposer_id.hex(),
         "ballot": str(end.ballot),
         "sealed": end.sealed,
+        "closed": end.closed,
         "replayed_lsn": None if replayed_lsn is None else str(replayed_lsn),
         "reserved_timeline": number,
         "behind": [
@@ -162,19 +172,14 @@ def _document(
 
 
 def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None) -> None:
+    sealed = ", sealed" if end.sealed else ""
     click.echo(
         f"settled: the log of cluster {cluster} ends at {end.consensus_lsn} on timeline "
-        f"{end.timeline} (term {end.ballot.term}{', sealed' if end.sealed else ''})"
+        f"{end.timeline} (term {end.ballot.term}{sealed}{', closed' if end.closed else ''})"
     )
     if replayed_lsn is not None:
         click.echo(
             f"the standby has replayed up to {replayed_lsn}, and its WAL is the log's: it may be "
             "promoted" + ("" if number is None else f", to timeline {number}")
         )
-    for number, lsn in _behind(end):
-        what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"
-        click.echo(
-            f"safekeeper {number} {what}: feed standbys from another one, or run settle again "
-            "when it is back",
-            err=True,
-        )
+    warn_of_laggards(end, "settle")

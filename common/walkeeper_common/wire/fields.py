@@ -60,11 +60,10 @@ _FEATURES = (
         if late | zones | spares
     ),
 )
-_SEALED, _HAS_FILE, _FOLDED = (
-    1,
-    2,
-    4,
-)  # a fragment's flags; the seal was a boolean before there were files
+# A fragment's flags. The seal was a boolean before there were files. Earlier versions refuse a
+# closed one, and one that names its generation.
+_SEALED, _HAS_FILE, _FOLDED, _CLOSED, _NUMBERED = 1, 2, 4, 8, 16
+_OF_FRAGMENT = _SEALED | _HAS_FILE | _FOLDED | _CLOSED | _NUMBERED
 
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 
@@ -151,6 +150,8 @@ class Writer:
             (_SEALED if value.sealed else 0)
             | (_HAS_FILE if value.timeline_file else 0)
             | (_FOLDED if value.folded_lsn else 0)
+            | (_CLOSED if value.closed else 0)
+            | (_NUMBERED if value.generation else 0)
         )
         self.members(value.members)
         self.u8(value.ack_quorum)
@@ -158,6 +159,8 @@ class Writer:
             self.blob(value.timeline_file)
         if value.folded_lsn:
             self.lsn(value.folded_lsn)
+        if value.generation:
+            self.u64(value.generation)
 
     def history(self, value: History) -> None:
         assert len(value) <= HISTORY_ENTRIES_MAX, f"{len(value)=} {HISTORY_ENTRIES_MAX=}"
@@ -305,7 +308,7 @@ class Reader:
 
     def fragment(self) -> Fragment:
         ballot, start_lsn, timeline, flags = self.ballot(), self.lsn(), self.u32(), self.u8()
-        if flags & ~(_SEALED | _HAS_FILE | _FOLDED):
+        if flags & ~_OF_FRAGMENT:
             raise self._error(f"the flags of a fragment are {flags}")
         members, ack_quorum = self.members(), self.u8()
         file = self.blob(TIMELINE_FILE_BYTES_MAX) if flags & _HAS_FILE else b""
@@ -314,6 +317,9 @@ class Reader:
         folded_lsn = self.lsn() if flags & _FOLDED else ZERO_LSN
         if flags & _FOLDED and not folded_lsn:
             raise self._error("a history that is folded below 0/0")
+        generation = self.u64() if flags & _NUMBERED else 0
+        if flags & _NUMBERED and not generation:
+            raise self._error("a fragment of generation 0")
         return Fragment(
             ballot=ballot,
             start_lsn=start_lsn,
@@ -323,6 +329,8 @@ class Reader:
             ack_quorum=ack_quorum,
             timeline_file=file,
             folded_lsn=folded_lsn,
+            closed=bool(flags & _CLOSED),
+            generation=generation,
         )
 
     def history(self) -> History:

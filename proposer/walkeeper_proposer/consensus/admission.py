@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.history import Ballot, History, cut
+from walkeeper_common.history import Ballot, History, closed_lsn, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.timelines import Ends, Timelines
@@ -75,6 +75,7 @@ def refusal_at_sight(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) ->
     """Return why no bytes need to be compared, or None."""
     return (
         _another_cluster(primary, log.configuration)
+        or closed(log)
         or _unfit(primary, waivers)
         or _another_branch(primary, log)
         or (_left_out(primary, log) if primary.timeline > log.timeline else None)
@@ -192,6 +193,18 @@ def _sealed(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
             "start the proposer at the promoted server, or with --resume to go on here"
         )
     return None
+
+
+def closed(log: LogEnd) -> str | None:
+    """Return the refusal of every primary if the log was closed, or None (M7)."""
+    end_lsn = closed_lsn(log.borne_out)
+    if end_lsn is None:
+        return None
+    return (
+        f"the log was closed at {end_lsn} by `walkeeper logs close`, and takes no more WAL: let "
+        "the primary write a new log (`walkeeper create --cluster NEW`, docs/members.md), or "
+        "`walkeeper detach` it"
+    )
 
 
 def warning(primary: PrimaryIdentity, log: LogEnd) -> str | None:

@@ -26,11 +26,14 @@ class Phase(Enum):
 
 
 class Purpose(Enum):
-    """ATTACH streams from a primary. SETTLE elects without one; SEAL also ends the timeline."""
+    """ATTACH streams from a primary. SETTLE elects without one.
+
+    SEAL also ends the timeline, and CLOSE the log."""
 
     ATTACH = "attach"
     SETTLE = "settle"
     SEAL = "seal"
+    CLOSE = "close"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +85,10 @@ def seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
     `settle` keeps a seal, and `settle --seal` sets it. A primary accepted on this timeline lifts
     it. A promoted primary leaves it on the parent timeline, so the old primary stays shut out.
     """
-    keeps = purpose is Purpose.SETTLE or promoted
+    keeps = purpose in (Purpose.SETTLE, Purpose.CLOSE) or promoted
     return purpose is Purpose.SEAL or (keeps and was_sealed)
+
+
+def closes(purpose: Purpose, *, was_closed: bool) -> bool:
+    """Return True if the term's entry closes the log. A closed log stays closed (M7)."""
+    return purpose is Purpose.CLOSE or was_closed

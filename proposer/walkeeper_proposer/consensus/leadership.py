@@ -442,7 +442,7 @@ class Leader:
         if behind and self._lingered_ticks < most_ticks:
             return None
         last, ends = self.history[-1], (self.start_lsn, self.donor_flush_lsn)
-        return Settled(*ends, last.timeline, self.ballot, last.sealed, behind)
+        return Settled(*ends, last.timeline, self.ballot, last.sealed, behind, last.closed)
 
     def linger(self) -> Settled | None:
         """Count a tick of a settle, and return its result or None."""

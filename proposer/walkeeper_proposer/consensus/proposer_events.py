@@ -249,6 +249,7 @@ class Settled:
     ballot: Ballot
     sealed: bool = False
     behind: tuple[tuple[str, Lsn | None], ...] = ()
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

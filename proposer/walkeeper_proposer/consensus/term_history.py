@@ -22,7 +22,7 @@ from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.timelines import extended_over
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus.admission import successors
-from walkeeper_proposer.consensus.campaign import Campaign, Purpose, seals
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose, closes, seals
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
@@ -44,6 +44,8 @@ def entry_of_term(
         sealed=seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
         members=configuration.members,
         ack_quorum=configuration.ack_quorum,
+        closed=closes(campaign.purpose, was_closed=last.closed),
+        generation=configuration.named_generation,
     )
 
 

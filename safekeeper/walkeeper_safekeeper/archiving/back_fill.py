@@ -24,7 +24,6 @@ from walkeeper_safekeeper.storage.wal_store import WalStore
 
 logger = logging.getLogger("walkeeper.log")
 
-FILL_BYTES_S = 32 << 20  # the most that is copied in a second, beside new WAL
 LOOK_S = 1.0
 RETRY_S = 10.0
 
@@ -36,7 +35,7 @@ class Source(Protocol):
 
 
 class BackFill:
-    """The filling of one log; `bytes_s` bounds it."""
+    """The filling of one log; at most `bytes_s` are copied in a second, beside new WAL."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class BackFill:
         driver: Driver,
         source: Source,
         thread: WorkerThread,
-        bytes_s: int = FILL_BYTES_S,
+        bytes_s: int,
     ) -> None:
         self._cluster, self._driver, self._source = cluster, driver, source
         self._thread, self._bytes_s = thread, bytes_s

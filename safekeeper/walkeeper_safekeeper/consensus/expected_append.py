@@ -10,6 +10,7 @@ is in the template, or is a reason to make none:
     not our generation, no member, a failed disk      `_not_ours`, and the bytes of `append`
     another position (R8)                             the bytes of `append`
     another timeline, or over a fork                  the bytes of `append`, `_is_past_forks`
+    a closed log (M7)                                 here
     a damaged payload, no WAL (R25)                   its CRC; `knows_pages`
     a mark that is due before the ack (R9, R11)       `limit_lsn`, `_is_marked`
     a request that waits for the disk                 `waiting`
@@ -57,6 +58,7 @@ def expected_append(acceptor: Acceptor, connection: int) -> ExpectedAppend | Non
         or not acceptor.write_lsn == acceptor.flush_lsn == acceptor.acked_lsn
         or acceptor.waiting
         or acceptor.refusal is not None
+        or acceptor.timelines.closed_lsn is not None
         or not _is_past_forks(acceptor)
         or not _is_marked(acceptor)
     ):

@@ -27,6 +27,7 @@ class Bounds:
     shows_commits safekeepers learn commit_lsn, and so show it to readers
     lazy_marks    commit_lsn is written to the control file at any time, not only when it must
     newcomers     how many of the acceptors are no members yet (member_world.py)
+    closes        how often a command closes the log (M7); a campaign each
     commands      that change members, each of which may begin at any time: replace, cancel, add
                   (the newcomers), remove (the last member), set-ack-quorum, set-ack-zones
     late          newcomers' logs begin late, and are filled at any time or never (M5)
@@ -54,6 +55,7 @@ class Bounds:
     slow_disks: bool = False
     shows_commits: bool = True
     lazy_marks: bool = False
+    closes: int = 0
     newcomers: int = 0
     commands: tuple[str, ...] = ()
     rounds: int = 1

@@ -1,9 +1,9 @@
-"""The WAL that was ever committed, and the three ways in which a run can break with it."""
+"""The WAL that was ever committed, and the four ways in which a run can break with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.proof.explore.interned import Interned
 from tests.proof.explore.tiny_wal import HOLE, begin_of
@@ -13,22 +13,40 @@ from walkeeper_common.history import Ballot
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One log. `ends` has how far each ballot committed it first; both parts ascend."""
+    """One log. `ends` has how far each ballot committed it first; both parts ascend.
+
+    `closed` has the ballot and the WAL of the first close that was reported."""
 
     wal: bytes = b""
     ends: tuple[tuple[Ballot, int], ...] = ()
+    closed: tuple[Ballot, bytes] | None = None
 
     def committed(self, ballot: Ballot, wal: bytes) -> Chain:
         """Let a leader report whole records to PostgreSQL; raise Violation if they differ."""
         self._compare(f"the leader {ballot}", wal)
         if HOLE in wal:
             raise Violation("Acknowledged", f"{ballot} commits behind WAL that no voter holds")
+        if self.closed is not None and len(wal) > len(self.closed[1]):
+            raise Violation("Closed", f"{ballot} commits {wal.hex()} behind {self.closed}")
         known = max((end for b, end in self.ends if b <= ballot), default=0)
         if len(wal) <= known:
             return self
         ends = [(b, e) for b, e in self.ends if b < ballot or e > len(wal)]
         longer = wal if len(wal) > len(self.wal) else self.wal
-        return Chain(longer, tuple(sorted([*ends, (ballot, len(wal))])))
+        return Chain(longer, tuple(sorted([*ends, (ballot, len(wal))])), self.closed)
+
+    def reported_closed(self, ballot: Ballot, wal: bytes) -> Chain:
+        """Let a command report that the log is closed behind this WAL.
+
+        Raise Violation if more was committed, or if another end was reported."""
+        self._compare(f"the close of {ballot}", wal)
+        if len(wal) < len(self.wal):
+            raise Violation("Closed", f"{ballot} closes behind {wal.hex()}, not {self.wal.hex()}")
+        if self.closed is None:
+            return replace(self, closed=(ballot, wal))
+        if self.closed[1] != wal:
+            raise Violation("Closed", f"{ballot} closes behind {wal.hex()}, not {self.closed}")
+        return self
 
     def shown(self, wal: bytes) -> Chain:
         """Let a safekeeper show these whole records to readers.
@@ -41,11 +59,14 @@ class Chain:
             raise Violation("Reading", text)
         return self
 
-    def elected(self, ballot: Ballot, wal: bytes) -> Chain:
+    def elected(self, ballot: Ballot, wal: bytes, *, writes: bool = True) -> Chain:
         """Let a new leader go on from `wal`.
 
-        Raise Violation if it lacks WAL that smaller ballots committed.
+        Raise Violation if it lacks WAL that smaller ballots committed, or if it writes to a log
+        whose close was reported.
         """
+        if writes and self.closed is not None and ballot > self.closed[0]:
+            raise Violation("Closed", f"{ballot} was elected to write behind {self.closed}")
         needed = max((end for b, end in self.ends if b < ballot), default=0)
         if wal[:needed] != self.wal[:needed]:
             raise Violation(
@@ -77,11 +98,17 @@ class Chains:
     def shown(self, chain: int, wal: bytes) -> int:
         return self._ask((chain, wal), lambda it: it.shown(wal))
 
-    def elected(self, chain: int, ballot: Ballot, wal: bytes) -> int:
-        return self._ask((chain, ballot, "elected", wal), lambda it: it.elected(ballot, wal))
+    def elected(self, chain: int, ballot: Ballot, wal: bytes, *, writes: bool = True) -> int:
+        key = (chain, ballot, "elected", wal, writes)
+        return self._ask(key, lambda it: it.elected(ballot, wal, writes=writes))
+
+    def closed(self, chain: int, ballot: Ballot, wal: bytes) -> int:
+        return self._ask((chain, ballot, "closed", wal), lambda it: it.reported_closed(ballot, wal))
 
     def ballots(self, chain: int) -> set[Ballot]:
-        return {ballot for ballot, _ in self._chains.values[chain].ends}
+        known = self._chains.values[chain]
+        closed = {known.closed[0]} if known.closed is not None else set()
+        return {ballot for ballot, _ in known.ends} | closed
 
     def _ask(self, key: tuple[object, ...], question: Callable[[Chain], Chain]) -> int:
         """Return the number of the chain after `question`, or raise Violation."""

@@ -45,7 +45,7 @@ class Draft:
     late_at: int  # the acceptor of the connection that was given up, or NOBODY
     late: int
     chain: int
-    used: list[int]  # crashes, breaks, lates, campaigns
+    used: list[int]  # crashes, breaks, lates, campaigns, closes
 
 
 class World:
@@ -77,6 +77,7 @@ class World:
             "connect": self._connect,
             "write": self._write,
             "start": self._start,
+            "close": self._close,
             "flush": self._flush,
             "mark": self._mark,
             "crash": self._crash,
@@ -88,7 +89,7 @@ class World:
         return [self.table.fresh_acceptor()] * self.bounds.acceptors
 
     def _first_used(self) -> list[int]:
-        return [0, 0, 0, 0]
+        return [0, 0, 0, 0, 0]
 
     # States
 
@@ -156,9 +157,10 @@ class World:
         bounds, table = self.bounds, self.table
         for slot, proposer in enumerate(draft.proposers):
             leads = proposer != NOBODY and table.leads[proposer]
+            connects = proposer != NOBODY and table.connects[proposer]
             for acceptor, queue in enumerate(draft.queues[slot]):
                 if queue == NOBODY:
-                    if leads:
+                    if connects:
                         yield "connect", slot, acceptor
                 else:
                     yield from self._connection_actions(draft, slot, acceptor, queue)
@@ -168,6 +170,8 @@ class World:
             if draft.used[3] < bounds.campaigns:
                 for chosen in self._voters():
                     yield "start", slot, chosen
+                    if bounds.closes and draft.used[4] < bounds.closes:
+                        yield "close", slot, chosen
         yield from self._acceptor_actions(draft)
 
     def _voters(self) -> Iterator[tuple[int, ...]]:
@@ -326,7 +330,14 @@ class World:
         self._proposed(draft, slot, self.table.link_up(draft.proposers[slot], acceptor))
         return True
 
-    def _start(self, draft: Draft, slot: int, chosen: tuple[int, ...]) -> bool:
+    def _close(self, draft: Draft, slot: int, chosen: tuple[int, ...]) -> bool:
+        """Start a command that closes the log in the place of a proposer."""
+        self._use(draft, 4)
+        return self._start(draft, slot, chosen, closes=True)
+
+    def _start(
+        self, draft: Draft, slot: int, chosen: tuple[int, ...], *, closes: bool = False
+    ) -> bool:
         """Kill the process, if there is one; start another one that greets these, and campaigns."""
         heard = (self.table.acceptor(draft.acceptors[a]).core.durable.ballot for a in chosen)
         term = max(ballot.term for ballot in heard) + 1
@@ -336,7 +347,8 @@ class World:
         self._kill(draft, slot)
         taken = self._ballots(draft)
         lives = (k for k in range(LIVES_MAX) if ballot_of(term, slot, k) not in taken)
-        draft.proposers[slot] = self.table.fresh_proposer(term=term, slot=slot, life=next(lives))
+        numbers = {"term": term, "slot": slot, "life": next(lives)}
+        draft.proposers[slot] = self.table.fresh_proposer(**numbers, closes=closes)
         self._proposed(draft, slot, self.table.begin(draft.proposers[slot]))
         for acceptor in chosen:
             self._connect(draft, slot, acceptor)
@@ -387,9 +399,12 @@ class World:
 
     def _proposed(self, draft: Draft, slot: int, step: ProposerStep) -> None:
         if step.elected is not None:
-            draft.chain = self.chains.elected(draft.chain, step.ballot, step.elected)
+            given = (draft.chain, step.ballot, step.elected)
+            draft.chain = self.chains.elected(*given, writes=step.writes)
         if step.reported is not None:
             draft.chain = self.chains.committed(draft.chain, step.ballot, step.reported)
+        if step.closed is not None:
+            draft.chain = self.chains.closed(draft.chain, step.ballot, step.closed)
         if step.node is None:
             self._kill(draft, slot)
             return

@@ -47,7 +47,9 @@ class AcceptorStep:
 
 @dataclass(frozen=True, slots=True)
 class ProposerStep:
-    """node: None when this process is over. wal: its log, when this event won the election."""
+    """node: None when this process is over. elected: its log, when this event won the election.
+
+    closed: its log, when it reports that this is the end. A process that closes never writes."""
 
     node: int | None
     sent: tuple[tuple[int, int], ...]
@@ -55,6 +57,8 @@ class ProposerStep:
     reported: bytes | None
     elected: bytes | None
     ballot: Ballot
+    writes: bool = True
+    closed: bytes | None = None
 
 
 class NodeTable:
@@ -72,7 +76,8 @@ class NodeTable:
         self._ballots: Interned[Ballot] = Interned()
         self.promised: list[int] = []  # by acceptor node: the ballot's number
         self.taken: list[int] = []  # by proposer node: that of its own ballot
-        self.leads: list[bool] = []  # by proposer node
+        self.leads: list[bool] = []  # by proposer node: with a primary
+        self.connects: list[bool] = []  # by proposer node: to members that it lacks
         self.unsynced: list[int] = []  # by acceptor node: bytes written and not synced
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
         self.broken: dict[str, int] = {}  # errors that cores raised and no oracle did
@@ -183,14 +188,16 @@ class NodeTable:
             self._proposers.append(node)
             self.taken.append(self._ballots.number(node.core.ballot))
             self.leads.append(node.leads)
+            self.connects.append(node.leads or (node.closes and node.core.leader is not None))
         return number
 
     def proposer(self, number: int) -> ProposerNode:
         return self._proposers[number]
 
-    def fresh_proposer(self, *, term: int, slot: int, life: int) -> int:
+    def fresh_proposer(self, *, term: int, slot: int, life: int, closes: bool = False) -> int:
         """Start a process. `term` is the one that it is about to take."""
-        return self._proposer(ProposerNode(self.bounds, term=term, slot=slot, life=life))
+        node = ProposerNode(self.bounds, term=term, slot=slot, life=life, closes=closes)
+        return self._proposer(node)
 
     def receive(self, number: int, acceptor: int, message: int, log: bytes) -> ProposerStep:
         key = (number, (acceptor, message, log))
@@ -245,6 +252,8 @@ class NodeTable:
                 outcome.reported,
                 node.wal if outcome.elected else None,
                 node.core.ballot,
+                not node.closes,
+                outcome.closed,
             )
         self._proposer_steps[key] = step
         return step

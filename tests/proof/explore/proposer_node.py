@@ -39,7 +39,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Phase
+from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Verdict
 from walkeeper_proposer.consensus.progress import Member, Stage
@@ -61,6 +61,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Received,
     Report,
     Send,
+    Settled,
     Stop,
     WalArrived,
 )
@@ -117,13 +118,14 @@ def ballot_of(term: int, slot: int, life: int) -> Ballot:
 @dataclass(slots=True)
 class Outcome:
     """`sent` has (link, message), `dropped` links, `reported` the WAL that PostgreSQL got a report
-    of. `elected` says that this event won the election."""
+    of. `elected` says that this event won the election, `closed` has the WAL of a closed log."""
 
     sent: list[tuple[int, Message]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     reported: bytes | None = None
     elected: bool = False
     is_over: bool = False
+    closed: bytes | None = None
 
 
 class SureCheck(PrimaryCheck):
@@ -139,11 +141,15 @@ class SureCheck(PrimaryCheck):
 
 
 class ProposerNode:
-    """`wal` is what the primary has sent; `tail` what the donor had behind the term's start."""
+    """`wal` is what the primary has sent; `tail` what the donor had behind the term's start.
 
-    def __init__(self, bounds: Bounds, *, term: int, slot: int, life: int) -> None:
+    A node that `closes` is a command without a primary."""
+
+    def __init__(
+        self, bounds: Bounds, *, term: int, slot: int, life: int, closes: bool = False
+    ) -> None:
         assert life < LIVES_MAX, f"{life=}"
-        self.bounds = bounds
+        self.bounds, self.closes = bounds, closes
         self.writer = (term * 2 + slot) * LIVES_MAX + life  # its primary's, in what it writes
         self.wal = self.tail = b""
         self.votes: dict[int, bytes] = {}  # the voters' logs
@@ -151,6 +157,7 @@ class ProposerNode:
             cluster="main",
             proposer_id=ballot_of(term, slot, life).proposer_id,
             links=bounds.acceptors,
+            purpose=Purpose.CLOSE if closes else Purpose.ATTACH,
             take_over=True,
             terms_max=1 if bounds.folds else TERMS_MAX,
             examine=SureCheck if bounds.late else PrimaryCheck,
@@ -198,7 +205,7 @@ class ProposerNode:
             (
                 m.stage, m.greeting, m.vote, m.next_lsn, m.asked_lsn, m.flush_lsn,
                 m.donates_lsn, m.attached, m.known_lsn, m.comparison and astuple(m.comparison),
-                m.is_late, m.awaits_witness,
+                m.is_late, m.awaits_witness, self.closes and m.durable_commit_lsn,
                 tuple((lsn, wal and bytes(wal)) for lsn, wal in m.donated.items()),
             )
             for m in core.members
@@ -207,6 +214,7 @@ class ProposerNode:
         leader = core.leader and _leader_key(core.leader)
         scope = core.check and core.check.scope
         return (
+            self.closes,
             self.writer, self.wal, self.tail, votes, core.ballot, core.seen_ballot, core.phase,
             core.primary is not None, members, leader, scope, core.configuration, self._to_compare,
         )  # fmt: skip
@@ -220,7 +228,9 @@ class ProposerNode:
         core.seen_ballot = core.ballot
         for member in core.members:
             member.silent_ticks = member.refused_ticks = member.late_ticks = 0
-            member.durable_commit_lsn = member.told_commit_lsn = ZERO_LSN
+            member.told_commit_lsn = ZERO_LSN
+            if not self.closes:  # a close is reported when a quorum knows of it
+                member.durable_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK
             if member.greeting is not None:
                 member.greeting = self._plain(member.link, member.greeting)
@@ -258,7 +268,9 @@ class ProposerNode:
     # Events
 
     def start(self) -> Outcome:
-        """Start a fresh process that is connected to its primary."""
+        """Start a fresh process that is connected to its primary, if it has one."""
+        if self.closes:
+            return Outcome()
         return self._handle(PrimaryIdentified(self._primary))
 
     @property
@@ -355,8 +367,12 @@ class ProposerNode:
                 outcome.reported = self.wal[: valid_end(self.wal[: offset_of(commit_lsn)])[0]]
             case AnnounceSoon():  # heartbeats may be as late as they like on their way
                 events.append(AnnounceDue())
-            case BackOff() | Stop():
+            case BackOff():
                 outcome.is_over = True
+            case Stop(settled=settled):
+                outcome.is_over = True
+                if isinstance(settled, Settled) and settled.closed:
+                    outcome.closed = self.wal
 
 
 def _copied(member: Member) -> Member:

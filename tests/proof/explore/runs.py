@@ -80,6 +80,14 @@ SMALL = {
         proposers=1, terms=2, campaigns=2, records=1, crashes=0, breaks=0, votes_at_once=True,
         takes_halves=False, shows_commits=False,
     ),
+    "close-beside-a-leader": Bounds(
+        terms=2, campaigns=2, closes=1, records=1, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "close-again": Bounds(
+        proposers=1, terms=3, campaigns=3, closes=2, records=1, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
 }  # fmt: skip
 
 # Together under two hours on two cores; the longest first.
@@ -222,6 +230,22 @@ LARGE = {
         acceptors=2, ack_quorum=1, commands=("set-ack-quorum", "cancel"), next_ack=2, proposers=1,
         terms=2, campaigns=2, records=1, crashes=1, breaks=0, votes_at_once=True,
         takes_halves=False, shows_commits=False,
+    ),
+    "close-halves": Bounds(
+        terms=2, campaigns=2, closes=1, records=1, crashes=0, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "close-crashes": Bounds(
+        proposers=1, terms=3, campaigns=3, closes=2, records=1, crashes=1, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "close-losses": Bounds(
+        terms=2, campaigns=2, closes=1, records=1, crashes=0, breaks=1, lates=1,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "close-three-terms": Bounds(
+        terms=3, campaigns=3, closes=2, records=1, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from tests.proof.mutants.access import ACCESS
 from tests.proof.mutants.analysing import ANALYSING
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
+from tests.proof.mutants.closing import CLOSING
 from tests.proof.mutants.copying import COPYING
 from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
@@ -50,6 +51,7 @@ MUTANTS = (
     *SPARES,
     *ZONES,
     *DROPPING,
+    *CLOSING,
     *LOGICAL,
     *COPYING,
     *ANCESTRY,

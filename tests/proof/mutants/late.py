@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import ONLY_MEMORY, REAL_DESCRIPTORS, Edit, Muta
 TEST = "tests/consensus/test_pure_late.py::test_"
 FILLING = "tests/safekeeper/test_segment_filling.py::test_"
 
+WRITTEN = "tests/consensus/test_written_ranges.py::test_"
+NO_BYTE = "it is for people and changes no byte of WAL"
 MINUTES = "the exploration that sees it, members-late, takes minutes"
 DOWNWARDS = "the simulated power cuts come seldom while a log is filled"
 
@@ -142,5 +144,40 @@ LATE = (
         (Edit("may_fill", "_head_is_committed(store, commit_lsn)", "True"),),
         turns_red=FILLING + "a_log_is_filled_once_its_first_record_is_committed",
         why_named=DOWNWARDS,
+    ),
+    Mutant(
+        "filling-keeps-no-pace",
+        "M5",
+        "older WAL is copied at the rate of --fill-rate at most",
+        (Edit("BackFill._fill_one", "size / self._bytes_s", "0"),),
+        turns_red="tests/safekeeper/test_fill_rate.py::"
+        "test_a_copied_segment_is_followed_by_a_pause_of_its_time",
+        why_named="the simulated newcomers fill their logs at once",
+    ),
+    Mutant(
+        "fragment-names-no-generation",
+        "M5",
+        "a fragment of a log with late newcomers names its generation",
+        (
+            Edit(
+                "Configuration.named_generation", "self.generation if self.begins_late else 0", "0"
+            ),
+        ),
+        turns_red=WRITTEN + "a_fragment_names_its_generation_once_logs_begin_late",
+        why_named=NO_BYTE,
+    ),
+    Mutant(
+        "generation-ends-the-way-back",
+        "M5",
+        "a fragment names no generation while earlier versions may read the log",
+        (
+            Edit(
+                "Configuration.named_generation",
+                "self.generation if self.begins_late else 0",
+                "self.generation",
+            ),
+        ),
+        turns_red=WRITTEN + "a_fragment_names_its_generation_once_logs_begin_late",
+        why_named=NO_BYTE,
     ),
 )

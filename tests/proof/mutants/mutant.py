@@ -22,8 +22,8 @@ from tests.support.folders import ROOT
 
 # Programs that run stories by seed, and search: `python -m` these.
 SIM = "tests.proof.sim"
-BUSY, REPLACE, SWITCH, ARCHIVE, BULK = (
-    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive", "bulk")
+BUSY, REPLACE, SWITCH, ARCHIVE, BULK, CLOSE = (
+    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive", "bulk", "close")
 )
 RESIZE = f"{REPLACE} --resize"
 LOGICAL_SIM = "tests.proof.sim.logical"
@@ -50,7 +50,7 @@ TESTED = ("archive", "cli", "history", "replay")
 EXPLORED = frozenset(
     (
         "acceptor", "answers", "readable", "durable", "history", "quorum",
-        "proposer", "leadership", "progress", "feeding", "greetings", "primary_check", "gate",
+        "proposer", "leadership", "progress", "feeding", "greetings", "primary_check", "admission",
         "campaign", "wal_window",
     )
 )  # fmt: skip

@@ -8,6 +8,7 @@
     Retention      a segment goes only when every member has it
     Leaders        one leader a ballot, one ballot a leader
     Promises       a promised ballot is never forgotten; the log of a vote is final
+    Closed         a log that was closed ends there, and nobody leads it to write
     Admission      another timeline, another branch or a sealed log never gets a leader
     Reading        a voter that no leader was announced to gives no more than its vote said
     Recovery       no trouble of these disks makes a safekeeper call itself damaged
@@ -344,6 +345,26 @@ class Admission(Oracle):
             self.fail(f"{who} votes or acknowledges although it has lost its promises")
 
 
+class Closed(Oracle):
+    """The first close that was reported: the log ends there for good (docs/protocol.md M7)."""
+
+    def __init__(self) -> None:
+        self.first: tuple[Ballot, Lsn] | None = None
+
+    def report(self, who: str, ballot: Ballot, lsn: Lsn) -> None:
+        self.first = self.first or (ballot, lsn)
+        if lsn != self.first[1]:
+            self.fail(f"{who} closes the log at {lsn}, {self.first} was reported")
+
+    def check_leader(self, who: str, ballot: Ballot) -> None:
+        if self.first is not None and ballot > self.first[0]:
+            self.fail(f"{who} leads with {ballot} behind {self.first}")
+
+    def check_commit(self, who: str, commit_lsn: Lsn) -> None:
+        if self.first is not None and commit_lsn > self.first[1]:
+            self.fail(f"{who} commits up to {commit_lsn} behind {self.first}")
+
+
 class Recovery(Oracle):
     """A safekeeper whose disk did what disks may do starts again."""
 
@@ -359,3 +380,4 @@ class Oracles:
         self.survival = Survival()
         self.leaders, self.promises = Leaders(), Promises()
         self.admission, self.recovery = Admission(), Recovery()
+        self.closed = Closed()

@@ -96,7 +96,7 @@ class ProposerNode:
             take_over=take_over,
             terms_max=self.world.options.terms_max,
             window_bytes_max=self.world.random.choice(WINDOW_BYTES),
-            linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
+            linger_ticks=LINGER_TICKS if purpose in (Purpose.SEAL, Purpose.CLOSE) else 0,
             writes_nonces=self.world.options.is_bulk,
             **self.campaign_options(),
         )
@@ -395,6 +395,7 @@ class ProposerNode:
             self._judge_timeline(cut(vote.history, leader.start_lsn))
             is_promoted = self.primary.timeline > last.timeline
             oracles.admission.check_seal(self.name, last, resumes=self.resumes or is_promoted)
+            oracles.closed.check_leader(self.name, leader.ballot)
         for node in self.safekeepers:
             if node.driver is None:
                 continue
@@ -413,6 +414,9 @@ class ProposerNode:
         if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
             end_lsn = acknowledged.end_below(settled.ballot)
             acknowledged.fail(f"{self.name} settled at {settled}, acknowledged was {end_lsn}")
+        if settled.closed:
+            self.world.facts["closes"] += 1
+            self.oracles.closed.report(self.name, settled.ballot, settled.consensus_lsn)
         for node in self.safekeepers:
             if node.driver is not None and node.rank >= (settled.ballot, settled.consensus_lsn):
                 # From here on it is a promise like any other: a standby is promoted there.
@@ -445,6 +449,7 @@ class ProposerNode:
         configuration, primary = self.core.configuration, self.primary
         assert configuration is not None
         end_lsn = primary.record_end(commit_lsn)
+        self.oracles.closed.check_commit(self.name, end_lsn)
         start_lsn = self.oracles.acknowledged.start_lsn
         probed_lsn = Lsn(max(start_lsn, int(end_lsn) - PROBE_BYTES))
         begin_lsn = max(probed_lsn, primary.record_end(self.reported_lsn))

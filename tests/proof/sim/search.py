@@ -42,6 +42,7 @@ ASKED = {
     "--resize": Asked("resizes", "with --replace: members are added and removed too"),
     "--late": Asked("late", "with --replace: newcomers' logs begin late, and are filled"),
     "--zones": Asked("has_zones", "acknowledgements come from several zones"),
+    "--close": Asked("closes", "an operator closes the log"),
     "--switch": Asked("switches", "the primary switches segments, and dies while it does"),
     "--bulk": Asked("is_bulk", "transactions are long, and servers recycle WAL as slots let them"),
     "--busy": Asked("is_busy", "processes are busy, so input arrives in large pieces"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Unpack
 
 from tests.proof.sim import (
+    closing,
     faults,
     healing,
     late_newcomers,
@@ -145,12 +146,15 @@ class Story:
             late_newcomers.schedule(self)
         if options.repairs:
             silent_members.schedule(self)
+        if options.closes:
+            closing.schedule(self)
         for _ in range(options.proposers):
             self.start_proposer()
         self._write_for_ever()
         world.run_until(options.safety_s * 1000)
         healing.heal(self)
-        healing.demand_progress(self)
+        demand = closing.demand_close if options.closes else healing.demand_progress
+        demand(self)
 
     def _write_for_ever(self) -> None:
         if not self.world.is_calm:  # else the plot says who writes

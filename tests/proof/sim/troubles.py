@@ -34,6 +34,7 @@ class AskedOptions(TypedDict, total=False):
     is_bulk: bool  # transactions are long, and WAL goes as slots move
     has_zones: bool  # acknowledgements come from several zones (zones.py)
     has_archive: bool  # WAL goes when it is archived, is read back
+    closes: bool  # the log is closed, also at the end (closing.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Options:
     repairs: bool = False  # see AskedOptions
     late: bool = False  # see AskedOptions
     has_zones: bool = False  # see AskedOptions
+    closes: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

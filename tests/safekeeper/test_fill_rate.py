@@ -1,0 +1,75 @@
+"""The filling of a log that begins late keeps to its rate (M5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_safekeeper.archiving import back_fill
+from walkeeper_safekeeper.archiving.back_fill import BackFill
+from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.settings import SafekeeperSettings
+
+SEGMENT_BYTES = 1 << 20
+
+
+class FilledDriver:
+    """The driver of a log that begins at segment 5, without a disk."""
+
+    def __init__(self) -> None:
+        self.store = SimpleNamespace(segment_bytes=SEGMENT_BYTES, first_lsn=5 * SEGMENT_BYTES)
+
+    def fill(self, begin_lsn: Lsn, wal: bytes, done: Callable[[object], None]) -> None:
+        self.store.first_lsn = begin_lsn
+        done(begin_lsn)
+
+
+@pytest.mark.parametrize(("bytes_s", "pause_s"), [(SEGMENT_BYTES, 1.0), (4 * SEGMENT_BYTES, 0.25)])
+def test_a_copied_segment_is_followed_by_a_pause_of_its_time(
+    bytes_s: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    async def called(_: object, job: Callable[[], object]) -> object:
+        return job()
+
+    monkeypatch.setattr(back_fill, "call", called)
+    monkeypatch.setattr(back_fill, "page_flaw", lambda *_: None)
+    monkeypatch.setattr(back_fill, "lacks_bytes", lambda _: 1)
+    driver, source = FilledDriver(), SimpleNamespace(read=lambda *_: b"")
+    thread = cast(WorkerThread, None)
+    filling = BackFill("main", cast(Driver, driver), cast(Any, source), thread, bytes_s)
+
+    async def fill_one() -> None:
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        await filling._fill_one()
+
+    asyncio.run(fill_one())
+    assert paused == [pause_s] and driver.store.first_lsn == 4 * SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(("rate", "fills"), [(1, True), (0, False)])
+def test_a_rate_of_zero_copies_nothing(rate: int, fills: bool) -> None:
+    settings = SafekeeperSettings(1, "data", ("h", 1), scrub_bytes_s=0, fill_bytes_s=rate)
+
+    async def work() -> None:
+        pass
+
+    log = SimpleNamespace(
+        readable=SimpleNamespace(logical=None, readers=[]), driver=None, offload=None,
+        back_fill=SimpleNamespace(run=work), run=work, _settings=settings,
+    )  # fmt: skip
+    tasks = HostedLog.tasks(cast(HostedLog, log))
+    for task in tasks.values():
+        task.close()
+    assert ("back-fill" in tasks) == fills
