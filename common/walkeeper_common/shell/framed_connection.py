@@ -193,10 +193,12 @@ class FramedConnection(asyncio.BufferedProtocol):
                 written = 0  # full, or lost: the transport finds out which
             if written == size:
                 return
+        rest = list[Buffer]()
         for buffer in buffers:
             if written < len(buffer):
-                transport.write(memoryview(buffer)[written:])
+                rest.append(memoryview(buffer)[written:])
             written = max(0, written - len(buffer))
+        transport.writelines(rest)
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self.abort("it does not read what it is sent")
 
