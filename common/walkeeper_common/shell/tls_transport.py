@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from walkeeper_common.identity import ANYBODY, NOBODY, Identity
@@ -32,6 +32,7 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._raw, self.layer, self._protocol = raw, layer, protocol
         self._descriptor: int = raw.get_extra_info("socket").fileno()
+        self.seal, self.take = layer.seal, layer.outgoing.read  # for the fast path
         self._is_paused = False
         self._error: Exception | None = None
         self.identity: Identity = NOBODY
@@ -163,6 +164,21 @@ class TlsTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._raw.set_write_buffer_limits(high, low)
+
+    # For the compiled fast path: it does the same as `writelines`, by `seal`, `take` and these.
+
+    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]]:
+        """Return the socket's descriptor, its unsent bytes, and whether it is closing."""
+        return self._descriptor, self._raw.get_write_buffer_size, self._raw.is_closing
+
+    def write_rest(self, ciphertext: memoryview) -> None:
+        """Queue encrypted bytes that the socket has not taken."""
+        self._raw.write(ciphertext)
+
+    def on_refused(self, error: OSError) -> None:
+        """Close after TLS took no bytes."""
+        assert isinstance(error, ssl.SSLError), f"{error=}"
+        self._fail(error)
 
     # For the protocol
 
