@@ -116,7 +116,7 @@ FAST_STREAM = (
     ),
     Mutant(
         "fast-tls-in-two-records",
-        "R8",
+        "tls_transport",
         "an append over TLS is one record if it fits in one",
         (FastEdit("if head_bytes + body_bytes <= RECORD_BYTES_MAX:", "if False:"),),
         turns_red=TLS + "an_append_is_one_record_if_it_fits[500-1]",
@@ -124,7 +124,7 @@ FAST_STREAM = (
     ),
     Mutant(
         "fast-tls-loses-what-the-socket-left",
-        "R8",
+        "tls_transport",
         "encrypted bytes that the socket has not taken are queued",
         (FastEdit("if sent < PyBytes_GET_SIZE(data):", "if False:"),),
         turns_red=TLS + "wal_arrives_whole_and_in_order_however_little_the_socket_takes",
@@ -132,7 +132,7 @@ FAST_STREAM = (
     ),
     Mutant(
         "fast-tls-that-is-broken-raises",
-        "R8",
+        "tls_transport",
         "an append that TLS refuses closes the link, and raises nothing",
         (FastEdit("self.sealed.on_refused(error)", "raise"),),
         turns_red=TLS + "an_append_that_tls_refuses_closes_the_link_and_raises_nothing",
