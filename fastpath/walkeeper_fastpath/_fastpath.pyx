@@ -9,6 +9,7 @@ The first functions are pure: they look at bytes and positions. The rest is syst
 them. A disk without a descriptor, as in the simulator, gets the same calls as Python methods.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport (
     PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -40,6 +41,7 @@ cdef extern from "<sys/socket.h>" nogil:
         iovec *msg_iov
         size_t msg_iovlen
     ssize_t sendmsg(int descriptor, const msghdr *message, int flags)
+    ssize_t send(int descriptor, const void *data, size_t size, int flags)
 
 # AppendRequest: its length, what is the same in all appends of a term, four LSNs, a CRC, the WAL.
 # AppendResponse: what is the same in all acks of a term, flush_lsn, and what the core has said.
@@ -60,6 +62,7 @@ cdef enum:
     PAGE_START_BYTES = 16
     PIECES_MAX = 256
     MEMBERS_MAX = 16
+    RECORD_BYTES_MAX = 1 << 14  # the most plaintext of one record of TLS
     ACK_COMMIT_AT = 41
     ACK_FEEDBACK_AT = 49
     ACK_TERM_BYTES = 33
@@ -101,13 +104,20 @@ cdef bint has_usual_pages(
 
 
 cdef class Channel:
-    """A connection: bytes go to its socket at once while that is free, else to `write`."""
+    """A connection: bytes go to its socket at once while that is free, else to `write`.
+
+    Over TLS, Python's own ssl encrypts them before."""
     cdef int socket
-    cdef object connection, unsent_bytes, is_closing
+    cdef object connection, unsent_bytes, is_closing, sealed, seal, take
 
     def __cinit__(self, connection):
-        self.connection, self.socket = connection, -1
+        self.connection, self.socket, self.sealed = connection, -1, None
         direct = connection.direct()
+        if direct is None:
+            self.sealed = connection.sealed()
+            if self.sealed is not None:
+                self.seal, self.take = self.sealed.seal, self.sealed.take
+                direct = self.sealed.direct()
         if direct is not None:
             self.socket, self.unsent_bytes, self.is_closing = direct
 
@@ -120,6 +130,8 @@ cdef class Channel:
         cdef iovec parts[2]
         cdef msghdr message
         if self.socket >= 0 and not self.is_closing() and not self.unsent_bytes():
+            if self.sealed is not None:
+                return self.write_sealed(head, head_bytes, body, body_bytes, wal)
             parts[0].iov_base, parts[0].iov_len = <void *>head, head_bytes
             parts[1].iov_base, parts[1].iov_len = <void *>body, body_bytes
             memset(&message, 0, sizeof(message))
@@ -137,6 +149,36 @@ cdef class Channel:
         else:
             rest.append(memoryview(wal)[sent - head_bytes:])
         self.connection.write(rest, head_bytes + body_bytes - sent)
+        return 0
+
+    cdef int write_sealed(
+        self, const unsigned char *head, Py_ssize_t head_bytes,
+        const unsigned char *body, Py_ssize_t body_bytes, object wal
+    ) except -1:
+        """Encrypt both, as one record if they fit, and write them with one system call."""
+        cdef Py_ssize_t joined_bytes = head_bytes
+        cdef ssize_t sent
+        if head_bytes + body_bytes <= RECORD_BYTES_MAX:
+            joined_bytes += body_bytes
+        cdef bytes first = PyBytes_FromStringAndSize(NULL, joined_bytes)
+        memcpy(PyBytes_AS_STRING(first), head, head_bytes)
+        if joined_bytes > head_bytes:
+            memcpy(PyBytes_AS_STRING(first) + head_bytes, body, body_bytes)
+        try:
+            self.seal(first)
+            if joined_bytes < head_bytes + body_bytes:
+                while len(wal):
+                    wal = wal[self.seal(wal):]
+        except OSError as error:  # ssl.SSLError
+            self.sealed.on_refused(error)
+            return 0
+        cdef bytes data = self.take()
+        sent = send(
+            self.socket, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data),
+            MSG_DONTWAIT | MSG_NOSIGNAL
+        )
+        if sent < PyBytes_GET_SIZE(data):
+            self.sealed.write_rest(memoryview(data)[max(sent, 0):])
         return 0
 
 

@@ -82,10 +82,37 @@ class Disk(Protocol):
         ...
 
 
+class Sealed(Protocol):
+    """The TLS of a connection: `seal` adds plaintext, `take` returns bytes for the socket."""
+
+    @property
+    def seal(self) -> Callable[[Buffer], int]:
+        """Return what takes the first bytes of a buffer, and returns their number."""
+        ...
+
+    @property
+    def take(self) -> Callable[[], bytes]: ...
+    def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]]:
+        """Return what `Answering.direct` returns of a plain connection."""
+        ...
+
+    def write_rest(self, ciphertext: memoryview, /) -> object:
+        """Send bytes that the socket has not taken, before all others."""
+        ...
+
+    def on_refused(self, error: OSError, /) -> object:
+        """Close the connection: TLS took no bytes."""
+        ...
+
+
 class Answering(Protocol):
     """The connection to which the fast path writes."""
 
     def write(self, buffers: Sequence[Buffer], size: int, /) -> object: ...
+    def sealed(self) -> Sealed | None:
+        """Return the TLS of a connection for which `direct` returns None, if it has one."""
+        ...
+
     def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]] | None:
         """Return the socket's descriptor, its unsent bytes, and whether it is closing.
 

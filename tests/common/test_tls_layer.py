@@ -25,7 +25,7 @@ from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.credentials import ALPN, Credentials
 from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.shell.tls_layer import TlsLayer
+from walkeeper_common.shell.tls_layer import RECORD_BYTES_MAX, TlsLayer
 from walkeeper_common.shell.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import PREFACE, Message, encode
 from walkeeper_common.wire.requests import ReadRequest
@@ -85,6 +85,78 @@ def test_bytes_arrive_in_order_however_the_records_are_cut(
         received += more
     assert received == sent
     assert not server.is_ended
+
+
+def records_of(data: bytes) -> list[bytes]:
+    """Split ciphertext into its records of TLS."""
+    records, at = list[bytes](), 0
+    while at < len(data):
+        end = at + 5 + int.from_bytes(data[at + 3 : at + 5])
+        records.append(data[at:end])
+        at = end
+    return records
+
+
+@pytest.mark.parametrize(
+    ("wal_bytes", "records"), [(1, 1), (RECORD_BYTES_MAX - 73, 1), (RECORD_BYTES_MAX - 72, 2)]
+)
+def test_a_frame_and_its_wal_are_one_record_if_they_fit(
+    files: TlsFiles, wal_bytes: int, records: int
+) -> None:
+    server, client = established(files)
+    client.write_all((bytes(73), memoryview(bytes(wal_bytes))))
+    data = client.take()
+    assert len(records_of(data)) == records
+    server.feed(data)
+    assert server.read() == bytes(73 + wal_bytes)
+
+
+def test_no_read_only_asks_for_more(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL would answer it by an exception, which costs more than the record."""
+    server, client = established(files)
+    reads, read, memory = list[int](), server._read, memoryview(bytearray(50_000))
+
+    def counted(size: int, into: memoryview) -> int:
+        reads.append(size)
+        return read(size, into)
+
+    monkeypatch.setattr(server, "_read", counted)
+    client.write(b"a" * 300)
+    client.write(b"b" * 40_000)
+    server.feed(client.take())
+    assert server.read_into(memory) == 40_300 and len(reads) == 4
+    assert server.read_into(memory) == 0 and len(reads) == 4
+    client.write(b"cd")
+    data = client.take()
+    server.feed(data[:10])
+    assert server.read_into(memory) == 0 and len(reads) == 5
+    server.feed(data[10:])
+    assert server.read_into(memory[:1]) == 1  # a part of the record is left
+    assert server.read_into(memory) == 1 and len(reads) == 7
+
+
+def test_nothing_is_read_behind_the_end_in_the_middle_of_a_group(files: TlsFiles) -> None:
+    server, client = established(files)
+    client.write(b"first")
+    client.shut_down()
+    other = established(files)[1]
+    other.write(b"behind the end")
+    server.feed(client.take() + other.take())
+    assert server.read() == b"first" and server.is_ended
+    assert server.read() == b""
+
+
+def test_nothing_is_read_of_a_group_behind_a_broken_record(files: TlsFiles) -> None:
+    server, client = established(files)
+    memory = memoryview(bytearray(6))
+    for text in (b"first!", b"second", b"third!"):
+        client.write(text)
+    records = records_of(client.take())
+    server.feed(records[0] + records[2] + records[1])  # not in the order of their numbers
+    assert server.read_into(memory) == 6 and bytes(memory) == b"first!"
+    with pytest.raises(ssl.SSLError):
+        server.read_into(memory)
+    assert server.read() == b""
 
 
 def test_both_sides_know_each_other(files: TlsFiles) -> None:
@@ -289,6 +361,44 @@ def test_messages_arrive_over_tls_in_order(files: TlsFiles, runner: Runner) -> N
             end.close()
 
     runner(story())
+
+
+@pytest.mark.parametrize("wal_bytes", [300, 70_000])
+def test_a_frame_is_one_system_call(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch, wal_bytes: int
+) -> None:
+    """The safekeeper wakes up once for it, and not for its head before."""
+
+    async def story() -> None:
+        here, there, heard = *socket.socketpair(), Hears()
+        for end in (here, there):
+            end.setblocking(False)
+        server_layer, client_layer = pair(
+            files.safekeeper(1).server_context(), files.proposer().client_context()
+        )
+        server = await encrypted(here, server_layer, heard)
+        client = await encrypted(there, client_layer, Hears())
+        await until(lambda: not client.is_closed and not server.is_closed, 20)
+        wrote, write = list[int](), os.write
+
+        def counted(descriptor: int, data: bytes) -> int:
+            wrote.append(descriptor)
+            return write(descriptor, data)
+
+        try:
+            monkeypatch.setattr(os, "write", counted)
+            client.send(append_of(wal_bytes))
+            monkeypatch.undo()
+            assert wrote == [there.fileno()]
+            await until(lambda: len(heard.heard) == 1, 20)
+        finally:
+            client.abort("done")
+            server.abort("done")
+            await asyncio.sleep(0.01)  # the transports let go of their sockets
+            for end in (here, there):
+                end.close()
+
+    uvloop.run(story())
 
 
 @pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])

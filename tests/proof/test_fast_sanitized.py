@@ -18,6 +18,7 @@ TESTS = (
     "tests/safekeeper/test_fast_files.py",
     "tests/safekeeper/test_fast_hostile.py",
     "tests/proposer/test_fast_stream.py",
+    "tests/proposer/test_fast_tls.py",
 )
 PACKAGE = "fastpath/walkeeper_fastpath"
 SANITIZERS = "-fsanitize=address,undefined"

@@ -418,6 +418,9 @@ def test_wal_is_whole_when_a_socket_takes_a_part_of_it() -> None:
         def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]]:
             return near.fileno(), lambda: 0, lambda: False
 
+        def sealed(self) -> None:
+            """Say that there is no TLS."""
+
     leading, make = Leading(), stream_path()
     expected = expected_stream(leading.core)
     assert expected is not None and make is not None

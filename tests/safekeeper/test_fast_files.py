@@ -53,6 +53,9 @@ class Socket:
     def direct(self) -> tuple[int, Callable[[], int], Callable[[], bool]]:
         return self.near.fileno(), lambda: self.unsent_bytes, lambda: self.is_closing
 
+    def sealed(self) -> None:
+        """Say that there is no TLS."""
+
     def fill(self) -> int:
         """Let the socket take no more; return how many bytes it holds."""
         sent = 0

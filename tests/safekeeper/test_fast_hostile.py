@@ -6,7 +6,7 @@ Both get the same bytes in the same pieces through the shipping connection, driv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import cast
 
@@ -41,6 +41,10 @@ class Transport:
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        for data in list_of_data:
+            self.write(data)
 
     def write(self, data: Buffer) -> None:
         self.sent += data

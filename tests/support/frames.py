@@ -25,6 +25,9 @@ class Answers:
     def direct(self) -> None:
         """Say that there is no socket."""
 
+    def sealed(self) -> None:
+        """Say that there is no TLS."""
+
 
 def message_in(frame: Sequence[Buffer], size: int) -> Message:
     """Decode the message in one packed frame of `size` bytes."""

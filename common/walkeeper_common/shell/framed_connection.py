@@ -21,7 +21,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.shell.tls_transport import TlsTransport, identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
@@ -195,10 +195,12 @@ class FramedConnection(asyncio.BufferedProtocol):
                 written = 0  # full, or lost: the transport finds out which
             if written == size:
                 return
+        rest = list[Buffer]()
         for buffer in buffers:
             if written < len(buffer):
-                transport.write(memoryview(buffer)[written:])
+                rest.append(memoryview(buffer)[written:])
             written = max(0, written - len(buffer))
+        transport.writelines(rest)
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self.abort("it does not read what it is sent")
 
@@ -210,6 +212,10 @@ class FramedConnection(asyncio.BufferedProtocol):
         if transport is None or self._descriptor is None:
             return None
         return self._descriptor, transport.get_write_buffer_size, transport.is_closing
+
+    def sealed(self) -> TlsTransport | None:
+        """Return the TLS of this connection, or None if it has none."""
+        return self._transport if isinstance(self._transport, TlsTransport) else None
 
     @property
     def is_full(self) -> bool:

@@ -13,11 +13,13 @@ was not trusted. The layer is of no use after that.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from walkeeper_common.wire.messages import Buffer
 
 CHUNK_BYTES = 1 << 16
+RECORD_BYTES_MAX = 1 << 14  # the most plaintext of one record of TLS
 
 
 class TlsLayer:
@@ -27,10 +29,16 @@ class TlsLayer:
         self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
     ) -> None:
         self.context = context
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.object = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(self._incoming, self.outgoing, server_side, server_hostname)
+        # The object below SSLObject, if there is one: each commit takes these, without a Python
+        # function between.
+        inner: Any = getattr(self.object, "_sslobj", self.object)
+        self._read: Callable[[int, memoryview], int] = inner.read
+        self.seal: Callable[[Buffer], int] = inner.write
         self.is_established = False
         self.is_ended = False  # the peer sends nothing more
+        self._is_cut = False  # the last read left a part of its record
 
     def feed(self, ciphertext: Buffer) -> None:
         """Take bytes from the socket; none may follow its end."""
@@ -53,28 +61,41 @@ class TlsLayer:
 
     def read(self, size: int = CHUNK_BYTES) -> bytes:
         """Return decrypted bytes, or b"" if there are none: more must come, or `is_ended`."""
-        memory = bytearray(size)
+        memory = memoryview(bytearray(size))
         return bytes(memory[: self.read_into(memory)])
 
-    def read_into(self, memory: bytearray | memoryview) -> int:
-        """Fill the memory with decrypted bytes; return their number, or 0 if there are none."""
-        taken, view = 0, memoryview(memory)
-        while taken < len(view) and not self.is_ended:
+    def read_into(self, memory: memoryview) -> int:
+        """Fill the memory with decrypted bytes; return their number.
+
+        If it is less than the memory holds, more must come, or `is_ended`."""
+        taken, room, incoming = 0, len(memory), self._incoming
+        while room and not self.is_ended:
+            # A read that could only ask for more would cost an exception.
+            if not (self._is_cut or incoming.pending or incoming.eof):
+                break
             try:
-                size = int(self.object.read(len(view) - taken, view[taken:]))
+                size = self._read(room, memory[taken:] if taken else memory)
             except ssl.SSLWantReadError:
+                self._is_cut = False
                 break
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 size = 0
-            self.is_ended = not size
-            taken += size
+            self.is_ended, self._is_cut = not size, size == room
+            taken, room = taken + size, room - size
         return taken
+
+    def write_all(self, buffers: Sequence[Buffer]) -> None:
+        """Add all of the buffers, as one record if they fit in one."""
+        if len(buffers) > 1 and sum(map(len, buffers)) <= RECORD_BYTES_MAX:
+            buffers = (b"".join(buffers),)
+        for buffer in buffers:
+            self.write(buffer)
 
     def write(self, plaintext: Buffer) -> None:
         """Add all of it, encrypted, to the outgoing memory, which the caller bounds."""
         view = memoryview(plaintext).cast("B")
         while view:
-            view = view[self.object.write(view) :]
+            view = view[self.seal(view) :]
 
     def shut_down(self) -> None:
         """Tell the peer that nothing more follows, and do not wait for its answer."""
@@ -86,7 +107,7 @@ class TlsLayer:
 
     def take(self) -> bytes:
         """Return all bytes for the socket, and forget them."""
-        return self._outgoing.read()
+        return self.outgoing.read()
 
     @property
     def alpn(self) -> str | None:

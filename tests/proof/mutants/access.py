@@ -139,6 +139,70 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-frame-is-two-records",
+        "tls_layer",
+        "a frame's head and its WAL are one record of TLS",
+        (
+            Edit(
+                "TlsLayer.write_all",
+                "len(buffers) > 1 and sum(map(len, buffers)) <= RECORD_BYTES_MAX",
+                "False",
+            ),
+        ),
+        turns_red=TLS + "a_frame_and_its_wal_are_one_record_if_they_fit[1-1]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-frame-wakes-its-peer-twice",
+        "framed_connection",
+        "a frame's head and its WAL leave over TLS with one system call",
+        (
+            Edit(
+                "FramedConnection.write",
+                "transport.writelines(rest)",
+                "[transport.write(each) for each in rest]",
+            ),
+        ),
+        turns_red=TLS + "a_frame_is_one_system_call[300]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "reads-that-only-ask-for-more",
+        "tls_layer",
+        "nothing is read that cannot be there, as OpenSSL answers by an exception",
+        (
+            Edit(
+                "TlsLayer.read_into",
+                "not (self._is_cut or incoming.pending or incoming.eof)",
+                "False",
+            ),
+        ),
+        turns_red=TLS + "no_read_only_asks_for_more",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "the-rest-of-a-record-waits",
+        "tls_layer",
+        "what a small memory left of a record is read before the next record is there",
+        (Edit("TlsLayer.read_into", "size == room", "False"),),
+        turns_red=TLS + "no_read_only_asks_for_more",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "the-end-without-an-alert-is-not-seen",
+        "tls_layer",
+        "the end of the socket's stream is read, although no bytes are left",
+        (
+            Edit(
+                "TlsLayer.read_into",
+                "self._is_cut or incoming.pending or incoming.eof",
+                "self._is_cut or incoming.pending",
+            ),
+        ),
+        turns_red=TLS + "the_end_is_seen_after_the_last_byte[False]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "any-password-comes-in",
         "scram",
         "a client proves the password of its user",

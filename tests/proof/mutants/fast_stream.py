@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, Edit, FastEdit, Muta
 STREAM = "tests/proposer/test_fast_stream.py"
 BYTES = f"{STREAM}::test_what_is_known_by_its_bytes_is_what_they_say"
 QUORUM = f"{STREAM}::test_the_quorum_is_the_one_of_the_rules"
+TLS = "tests/proposer/test_fast_tls.py::test_"
+NO_TLS = "the simulated network has no TLS"
 TEMPLATE = "walkeeper_proposer.consensus.expected_stream"
 
 FAST_STREAM = (
@@ -111,5 +113,29 @@ FAST_STREAM = (
         turns_red=f"{STREAM}::test_a_lagging_member_has_no_template",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-tls-in-two-records",
+        "tls_transport",
+        "an append over TLS is one record if it fits in one",
+        (FastEdit("if head_bytes + body_bytes <= RECORD_BYTES_MAX:", "if False:"),),
+        turns_red=TLS + "an_append_is_one_record_if_it_fits[500-1]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "fast-tls-loses-what-the-socket-left",
+        "tls_transport",
+        "encrypted bytes that the socket has not taken are queued",
+        (FastEdit("if sent < PyBytes_GET_SIZE(data):", "if False:"),),
+        turns_red=TLS + "wal_arrives_whole_and_in_order_however_little_the_socket_takes",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "fast-tls-that-is-broken-raises",
+        "tls_transport",
+        "an append that TLS refuses closes the link, and raises nothing",
+        (FastEdit("self.sealed.on_refused(error)", "raise"),),
+        turns_red=TLS + "an_append_that_tls_refuses_closes_the_link_and_raises_nothing",
+        why_named=NO_TLS,
     ),
 )
