@@ -16,7 +16,8 @@ from walkeeper_cli.history import stream as streaming
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
+from walkeeper_replay.delta_mirrors import DeltaMirrors
+from walkeeper_replay.lake_mirrors import MIRROR, SCD2
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
 pytestmark = [
