@@ -25,6 +25,7 @@ from walkeeper_replay.catalogs.table_names import in_quotes, meant
 from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.delta_mirrors import DeltaMirrors
+from walkeeper_replay.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lake_mirrors import MIRROR, SCD2, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
@@ -226,9 +227,15 @@ def open_sink(url: str, mode: str = APPEND) -> Sink:
 
 def _open_mirrors(url: str, mode: str) -> Sink:
     kind, _, rest = url.partition(":")
+    catalog, _, namespace = rest.partition("/")
     if kind == "delta":
         return DeltaMirrors(rest, mode)
-    raise HistoryError(f"--to {url}: --mode {mode} needs Delta tables (--to delta:URL)")
+    if kind == "iceberg" and namespace:
+        return IcebergMirrors(catalog, namespace, mode)
+    raise HistoryError(
+        f"--to {url}: --mode {mode} needs tables of a lake: name delta:URL or "
+        "iceberg:CATALOG/NAMESPACE"
+    )
 
 
 def _owner(state: Path) -> str:
