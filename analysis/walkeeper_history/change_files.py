@@ -177,6 +177,11 @@ class ChangeFiles:
                     f"is {value!r}: name another --to"
                 )
 
+    def keep(self, name: str, text: str) -> str:
+        """Write a file of this text unless it is there; return the text that is there."""
+        self.objects.make(name, text.encode())
+        return (self.objects.get(name) or b"").decode()
+
     def write(self, table: Any, begin: int, end: int) -> None:
         """Write the changes of one range; HistoryError if a file has a part of it already."""
         name = f"changes-{begin:016X}-{end:016X}.parquet"

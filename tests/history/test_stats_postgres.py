@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.history.engines_here import engines_here
 from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.seeded_wal import make_wal
 from tests.history.waldump import one_timeline, stats_text
@@ -51,7 +52,7 @@ def oracle_text(plan: Plan, wal: Path, into: Path, *, by_record: bool) -> list[s
     return text.splitlines()
 
 
-@pytest.mark.parametrize("engine", ["numba", "numpy"])
+@pytest.mark.parametrize("engine", engines_here())
 @pytest.mark.parametrize("by_record", [False, True], ids=["rmgr", "record"])
 def test_stats_are_those_of_pg_waldump(
     wal: Path, tmp_path: Path, engine: str, by_record: bool

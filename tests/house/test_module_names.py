@@ -30,7 +30,7 @@ MAY_OCCUR_TWICE = {
     "settings": "one for each daemon",
 }
 PYTHONS_OWN = ("__init__", "__main__")
-FILES_OF_AN_EXAMPLE = ("click.py", "script.py", "test_x.py", "test_z.py")
+FILES_OF_AN_EXAMPLE = ("click.py", "read.py", "script.py", "test_x.py", "test_z.py")
 MENTION = re.compile(r"(?<![\w*/.])((?:[a-z_]\w*/)*[a-z_]\w*\.py)\b")
 
 

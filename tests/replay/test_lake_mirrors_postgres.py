@@ -1,4 +1,4 @@
-"""Delta tables as mirrors: equal to the server's tables through any death, or refused by name."""
+"""Mirrors in Delta and Iceberg: equal to the server's tables through any death, or refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.replay.test_change_stream_postgres import SETTINGS, Died, one_segment
@@ -16,9 +17,12 @@ from walkeeper_cli.history import stream as streaming
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
+from walkeeper_replay.delta_mirrors import DeltaMirrors
+from walkeeper_replay.iceberg_mirrors import IcebergMirrors
+from walkeeper_replay.lake_mirrors import MIRROR, SCD2, Mirrors
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
+pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")
 pytestmark = [
     pytest.mark.postgres,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -105,16 +109,54 @@ def as_text(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
     return sorted(f"({','.join(one(row[name]) for name in names)})" for row in rows)
 
 
-def read(to: Path, name: str) -> tuple[list[dict[str, Any]], list[str]]:
-    import deltalake
+class Delta:
+    """Tables below a folder."""
 
-    table = deltalake.DeltaTable(str(to / f"public.{name}"))
-    names = [f.name for f in table.schema().fields]
-    query = deltalake.QueryBuilder().register("t", table)
-    infinite = "CAST(at AS bigint) AS at" if name == "cut" else None
-    columns = ", ".join(infinite if n == "at" and infinite else f'"{n}"' for n in names)
-    rows = query.execute(f"SELECT {columns} FROM t").read_all()
-    return [shown(row) for row in __import__("pyarrow").table(rows).to_pylist()], names
+    def __init__(self, folder: Path) -> None:
+        self._to = str(folder / "to")
+
+    def sink(self, mode: str) -> Mirrors:
+        return DeltaMirrors(self._to, mode)
+
+    def table(self, name: str) -> Any:
+        import deltalake
+
+        table = deltalake.DeltaTable(f"{self._to}/public.{name}")
+        query = deltalake.QueryBuilder().register("t", table)
+        infinite = "CAST(at AS bigint) AS at" if name == "cut" else None
+        names = [f.name for f in table.schema().fields]
+        columns = ", ".join(infinite if n == "at" and infinite else f'"{n}"' for n in names)
+        return pa.table(query.execute(f"SELECT {columns} FROM t").read_all())
+
+
+class Iceberg:
+    """Tables of a namespace, in a catalog that is a file."""
+
+    def __init__(self, folder: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        folder.mkdir(exist_ok=True)
+        self.catalog = SqlCatalog(
+            "lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/to"
+        )
+
+    def sink(self, mode: str) -> Mirrors:
+        return IcebergMirrors("lake", "shop", mode, opened=self.catalog)
+
+    def table(self, name: str) -> Any:
+        rows = self.catalog.load_table(f"shop.public_{name}").scan().to_arrow()
+        if name != "cut":
+            return rows
+        place = rows.schema.get_field_index("at")
+        return rows.set_column(place, "at", rows["at"].cast(pa.int64()))
+
+
+Lake = Delta | Iceberg
+
+
+def read(lake: Lake, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+    table = lake.table(name)
+    return [shown(row) for row in table.to_pylist()], table.column_names
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -132,20 +174,23 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
         yield Log(server, tmp_path_factory.mktemp("log"))
 
 
-def streamed(log: Log, folder: Path, mode: str, *tables: str) -> None:
-    asked = streaming.Asked(log.scope(*tables), folder / "state", 1 << 20, True, 1.0, False, mode)
-    streaming.stream(log.source(), asked, DeltaMirrors(str(folder / "to"), mode))
+def streamed(log: Log, folder: Path, lake: Lake, mode: str) -> None:
+    asked = streaming.Asked(log.scope(), folder / "state", 1 << 20, True, 1.0, False, mode)
+    streaming.stream(log.source(), asked, lake.sink(mode))
 
 
 @pytest.mark.parametrize("mode", [MIRROR, SCD2])
+@pytest.mark.parametrize("made_lake", [Delta, Iceberg])
 def test_a_mirror_is_the_servers_table_through_deaths(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_lake: type[Lake], mode: str
 ) -> None:
     """It dies after each second commit of a table, and before each third position."""
+    lake = made_lake(tmp_path)
+    owner = type(lake.sink(mode))
     counts = {"_properties": 0, "beat": 0}
 
     def dying(name: str, each: int) -> None:
-        real = getattr(DeltaMirrors, name)
+        real = getattr(owner, name)
 
         def first_dies(self: Any, *given: Any) -> Any:
             counts[name] += 1
@@ -153,7 +198,7 @@ def test_a_mirror_is_the_servers_table_through_deaths(
                 raise Died
             return real(self, *given)
 
-        monkeypatch.setattr(DeltaMirrors, name, first_dies)
+        monkeypatch.setattr(owner, name, first_dies)
 
     dying("_properties", 4)
     dying("beat", 3)
@@ -161,13 +206,13 @@ def test_a_mirror_is_the_servers_table_through_deaths(
     deaths = 0
     for _ in range(60):
         try:
-            streamed(log, tmp_path, mode)
+            streamed(log, tmp_path, lake, mode)
             break
         except Died:
             deaths += 1
     assert deaths >= 3
     for name in TABLES:
-        rows, names = read(tmp_path / "to", name)
+        rows, names = read(lake, name)
         if mode == SCD2:
             check_versions(rows, name)
             rows = [row for row in rows if row["valid_to_lsn"] is None]
@@ -265,8 +310,34 @@ def test_a_mirror_follows_a_rewritten_table_and_versions_refuse_it(
                     str(folder / "state")])  # fmt: skip
         if mode == MIRROR:
             assert code == 0, capsys.readouterr().err
-            rows, names = read(folder / "to", "turned")
+            rows, names = read(Delta(folder), "turned")
             assert as_text(rows, names) == expected
         else:
             assert code == 1
             assert "public.turned was rewritten" in capsys.readouterr().err
+
+
+def test_an_iceberg_mirror_follows_a_rewritten_table_with_another_type(
+    made: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is a date, for which there is no filter: the window reads the whole table."""
+    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    made.sql("CREATE TABLE days (day date PRIMARY KEY, t text, small smallint)")
+    made.sql("INSERT INTO days SELECT '2024-01-01'::date + i, i FROM generate_series(1, 5) i")
+    made.sql("INSERT INTO days VALUES ('infinity', '0'), ('0044-03-15 BC', '1')")
+    made.sql("SELECT pg_switch_wal()")
+    made.sql("UPDATE days SET small = 3 WHERE t = '2'; SELECT pg_switch_wal()")
+    made.sql("ALTER TABLE days ALTER t TYPE int USING t::int; SELECT pg_switch_wal()")
+    made.sql("DELETE FROM days WHERE t = 1; SELECT pg_switch_wal(); CHECKPOINT")
+    lake = Iceberg(tmp_path)
+    source = Source(
+        str(made.data / "pg_wal"), None, None, None, None, None, "fail", "crc", "auto", False, None
+    )
+    scope = Scope(("days",), "postgres", None)
+    asked = streaming.Asked(scope, tmp_path / "state", 1 << 20, True, 1.0, True, MIRROR)
+    streaming.stream(source, asked, lake.sink(MIRROR))
+    found = lake.table("days")
+    texts = found.set_column(0, "day", found["day"].cast(pa.int32())).to_pylist()
+    days = "CASE WHEN isfinite(day) THEN day - '1970-01-01'::date ELSE 2147483647 END"
+    rows = made.sql(f"SELECT string_agg(({days}, t, small)::text, ' ') FROM days")
+    assert " ".join(as_text(texts, ["day", "t", "small"])) == " ".join(sorted(str(rows).split()))

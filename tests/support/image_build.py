@@ -41,7 +41,9 @@ def install(directory: Path) -> Path:
     source.mkdir()
     for name in copied():
         if (ROOT / name).is_dir():
-            leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "_fastpath.c")
+            leave = shutil.ignore_patterns(
+                "__pycache__", "*.egg-info", "*.so", "_fastpath.c", "_walk.c"
+            )
             shutil.copytree(ROOT / name, source / name, ignore=leave)
         else:
             shutil.copy(ROOT / name, source / name)

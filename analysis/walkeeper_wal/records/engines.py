@@ -1,4 +1,9 @@
-"""Choose the code of the walk: compiled by numba, or numpy alone. Both give the same rows."""
+"""Choose the code of the walk. All engines give the same rows.
+
+compiled    C made at the installation (_walk.pyx), where a compiler was
+numba       compiled at the first use
+numpy       without a compiler
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,28 @@ from functools import cache
 from walkeeper_wal.records.walk import Walk
 from walkeeper_wal.records.walk_numpy import walk as slower
 
+ENGINES = ("compiled", "numba", "numpy")
+AUTO = "auto"
+
 
 @cache
-def engine(name: str = "auto") -> Walk:
-    """Return the engine `numba`, `numpy`, or for `auto` numba if it is installed."""
-    if name not in ("auto", "numba", "numpy"):
-        raise ValueError(f"no engine {name!r}: auto, numba or numpy")
-    if name != "numpy":
+def engine(name: str = AUTO) -> Walk:
+    """Return an engine by its name, or for `auto` the first of ENGINES that is there."""
+    if name not in (AUTO, *ENGINES):
+        raise ValueError(f"no engine {name!r}: {AUTO}, {', '.join(ENGINES)}")
+    if name in (AUTO, "compiled"):
+        try:
+            from walkeeper_wal.records._walk import walk as compiled
+        except ImportError:
+            if name != AUTO:
+                raise
+        else:
+            return compiled
+    if name in (AUTO, "numba"):
         try:
             from walkeeper_wal.records.walk_numba import walk
         except ModuleNotFoundError as missing:
-            if name == "numba" or missing.name not in ("numba", "llvmlite"):
+            if name != AUTO or missing.name not in ("numba", "llvmlite"):
                 raise
         else:
             return walk

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from walkeeper_common.entries import is_of_entries
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, page_header
 from walkeeper_wal.errors import Gone
 from walkeeper_wal.records.segment import Bytes
@@ -76,6 +75,8 @@ def _as_listed(data: Bytes, path: str) -> Bytes:
     front = data[:LONG_HEADER_BYTES].tobytes()
     if listed is None or listed.end_lsn is None or len(front) < LONG_HEADER_BYTES:
         return data
+    from walkeeper_common.entries import is_of_entries
+
     position = int.from_bytes(front[8:16], "big")
     begin = position if is_of_entries(front) else page_header(front).page_lsn
     return data[: max(listed.end_lsn - begin, 0)]

@@ -21,7 +21,6 @@ from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, unknown_magic
 from walkeeper_wal.records.walk import RECORD_BYTES_MAX
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
-from walkeeper_wal.sources.entry_files import holds_entries
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -218,7 +217,7 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     broken: list[HistoryError] = []
     votes = _votes(files, sampled, broken)
     votes = votes or _votes(files, segments, broken)
-    if not votes and holds_entries(files):
+    if not votes and _holds_entries(files):
         raise HistoryError(f"{files.shown('')}: {LOGICAL_LOG}")
     if not votes and broken:
         raise broken[0]
@@ -316,3 +315,10 @@ def _with_problems(
             gap = Problem(files.shown(before.path), missing, after.first_lsn, text)
             found.setdefault(before.first_lsn, []).append(gap)
     return tuple(replace(s, problems=tuple(found.get(s.first_lsn, ()))) for s in segments)
+
+
+def _holds_entries(files: WalFiles) -> bool:
+    """Return entry_files.holds_entries, whose links to safekeepers few archives need."""
+    from walkeeper_wal.sources.entry_files import holds_entries
+
+    return holds_entries(files)

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_wal.errors import DamagedWal
-from walkeeper_wal.records.walk import Buffers
+from walkeeper_wal.records.walk import RECORDS_MAX, Buffers
 from walkeeper_wal.sources.loading import Room
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.reading import Reading, SegmentReader, Summary
@@ -38,6 +38,8 @@ class SweepOptions:
     engine_name: str = "auto"
     check_crc: bool = True
     threads: int | None = None
+    records_max: int = RECORDS_MAX
+    """The records of a batch. Few stay in the processor's cache, and many make few batches."""
     skipped: frozenset[int] = frozenset()
     """Segments by their first LSN that are not read, since the caller has had them."""
 
@@ -132,8 +134,9 @@ _of_thread = threading.local()
 
 def _reader(files: WalFiles, options: SweepOptions) -> SegmentReader:
     """Return a reader with this thread's buffers, since a worker of Spark has task after task."""
-    if not hasattr(_of_thread, "buffers"):
-        _of_thread.buffers, _of_thread.room = Buffers(), Room()
+    if getattr(_of_thread, "records_max", None) != options.records_max:
+        _of_thread.records_max, _of_thread.room = options.records_max, Room()
+        _of_thread.buffers = Buffers(options.records_max, 2 * options.records_max)
     return SegmentReader(
         files,
         engine_name=options.engine_name,

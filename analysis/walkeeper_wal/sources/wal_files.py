@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_archive.layout import SEALED_SUFFIX, ZSTD_SUFFIX
@@ -264,6 +263,8 @@ def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
         return unpack(np.frombuffer(_opened(data, name, shown), np.uint8), name, size)
     if codec in ("xz", "lzma"):
         return _unpack_xz(data, shown, size)
+    import pyarrow as pa
+
     pieces: list[bytes] = []
     done = 0
     try:

@@ -203,8 +203,8 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
 @_missing_option
 @option(
     "--mode", type=click.Choice(["append", "mirror", "scd2"]), default="append", show_default=True,
-    help="append writes changes. mirror keeps Delta tables equal to the server's, by primary key. "
-    "scd2 keeps each version of a row, with the commits that began and ended it.",
+    help="append writes changes. mirror keeps tables of a lake equal to the server's, by primary "
+    "key. scd2 keeps each version of a row, with the commits that began and ended it.",
 )  # fmt: skip
 @option("--once", is_flag=True, help="End at the end of the log.")
 @option(

@@ -1,4 +1,7 @@
-"""An archive as the commands of `walkeeper history` read it: opened, planned, problems shown."""
+"""An archive as the commands of `walkeeper history` read it: opened, planned, problems shown.
+
+Modules that need Arrow are imported where they are used: `stats` starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from walkeeper_cli.history.catalog import relation_names, write_catalog
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import NameSource, Source
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.find import SegmentDeeds, deeds_of_segment
-from walkeeper_history.indexed_find import read_with
-from walkeeper_history.lsn_of_time import CommitTimes
-from walkeeper_history.rows.relation_names import RelationNames
-from walkeeper_history.segment_index import Misfit, ProvenIndex, Updated, update_index
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.reading import Reading, Summary
@@ -29,6 +26,12 @@ from walkeeper_wal.sources.threaded_reading import (
     read_each,
 )
 from walkeeper_wal.sources.wal_files import WalFiles
+
+if TYPE_CHECKING:
+    from walkeeper_history.find import SegmentDeeds
+    from walkeeper_history.lsn_of_time import CommitTimes
+    from walkeeper_history.rows.relation_names import RelationNames
+    from walkeeper_history.segment_index import ProvenIndex, Updated
 
 Made = TypeVar("Made")
 
@@ -59,6 +62,8 @@ class Archive:
         path = self.source.index
         if path is None:
             return None
+        from walkeeper_history.segment_index import Misfit, ProvenIndex, update_index
+
         plan = make_plan(self.files, timeline=self.source.timeline)
         if Path(path).exists():
             try:
@@ -71,6 +76,8 @@ class Archive:
 
     def commit_times(self, plan: Plan) -> CommitTimes:
         """Return the commits' times of a plan; the index passes over segments before a time."""
+        from walkeeper_history.lsn_of_time import CommitTimes
+
         index = self.index
         if index is None:
             return CommitTimes(self.files, plan)
@@ -78,6 +85,9 @@ class Archive:
 
     def deeds(self, xid: int | None) -> Iterator[SegmentDeeds]:
         """Return what `find` needs of the segments, with an index of those it has to read."""
+        from walkeeper_history.find import deeds_of_segment
+        from walkeeper_history.indexed_find import read_with
+
         if self.index is None:
             return (deeds for deeds, _ in self.sweep(deeds_of_segment))
 
@@ -93,6 +103,8 @@ class Archive:
 
     def names(self, named: NameSource) -> RelationNames:
         """Return the relations' names. Raise HistoryError if they are those of another cluster."""
+        from walkeeper_cli.history.catalog import relation_names
+
         names = relation_names(named, self.plan.system_id)
         if named.base is not None:
             from walkeeper_cli.history.replayed_names import replayed_names
@@ -124,18 +136,24 @@ class Archive:
 
         return read_each_on(self.source.path)
 
-    def sweep(self, make: Callable[[Reading], Made]) -> Iterator[tuple[Made, Summary]]:
-        parts = self.read_each(self.files, self.plan, make, self.options)
+    def sweep(
+        self, make: Callable[[Reading], Made], options: SweepOptions | None = None
+    ) -> Iterator[tuple[Made, Summary]]:
+        parts = self.read_each(self.files, self.plan, make, options or self.options)
         return in_one_chain(parts, self.files, self.on_problem)
 
 
 def written_catalog(dsn: str, output: str) -> RelationNames:
     """Write a file of names for later, and return what it has now."""
+    from walkeeper_cli.history.catalog import write_catalog
+
     return write_catalog(dsn, output)
 
 
 def updated_index(archive: Archive, output: str) -> Updated:
     """Update an index with what is new in the archive."""
+    from walkeeper_history.segment_index import update_index
+
     return update_index(
         archive.files, archive.plan, Path(output),
         on_problem=archive.on_problem, options=archive.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from walkeeper_cli.history.archive_reading import Archive
@@ -9,12 +10,14 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import Stats, StatsRow
 from walkeeper_wal.sources.reading import Reading
 
+BATCH_RECORDS_MAX = 4096  # 350 kB of rows, which are counted while they are in the cache
 _SUMS = ("count", "record_size", "fpi_size", "combined_size")
 
 
 def gather(archive: Archive) -> Stats:
     total = Stats()
-    for stats, _ in archive.sweep(_of_segment):
+    options = replace(archive.options, records_max=BATCH_RECORDS_MAX)
+    for stats, _ in archive.sweep(_of_segment, options):
         total.add(stats)
     return total
 

@@ -24,7 +24,9 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
 from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2, DeltaMirrors
+from walkeeper_replay.delta_mirrors import DeltaMirrors
+from walkeeper_replay.iceberg_mirrors import IcebergMirrors
+from walkeeper_replay.lake_mirrors import MIRROR, SCD2, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
@@ -71,7 +73,7 @@ class Streaming:
         self._files = open_files(source.path)
         self._path = asked.state / STATE
         sink.claim(_owner(asked.state))
-        if isinstance(sink, DeltaMirrors):
+        if isinstance(sink, Mirrors):
             sink.load_again = self._table_now
         self._written = sink.position()
         self._stream = self._opened()
@@ -118,7 +120,7 @@ class Streaming:
             self._is_checked = True
         begin = max(self._written, self._asked.scope.start_lsn)
         new = changes.after(begin)
-        if isinstance(self._sink, DeltaMirrors):
+        if isinstance(self._sink, Mirrors):
             if not begin and self._asked.scope.base is not None:
                 self._load(self._sink)
             elif new or changes.rewritten:
@@ -135,7 +137,7 @@ class Streaming:
             self.save()
         return True
 
-    def _load(self, sink: DeltaMirrors) -> None:
+    def _load(self, sink: Mirrors) -> None:
         """Write the tables of the base backup as they are at the end of the first window."""
         scope, position = self._asked.scope, self._stream.position
         history = CatalogHistory.read(
@@ -215,9 +217,7 @@ def open_sink(url: str, mode: str = APPEND) -> Sink:
     """Return the sink that --to names; HistoryError if it cannot be reached."""
     kind, _, rest = url.partition(":")
     if mode != APPEND:
-        if kind != "delta":
-            raise HistoryError(f"--to {url}: --mode {mode} needs Delta tables (--to delta:URL)")
-        return DeltaMirrors(rest, mode)
+        return _open_mirrors(url, mode)
     if kind == "delta":
         return DeltaChanges(rest)
     if kind == "iceberg":
@@ -226,6 +226,19 @@ def open_sink(url: str, mode: str = APPEND) -> Sink:
             raise HistoryError(f"--to {url}: not iceberg:CATALOG/NAMESPACE.TABLE")
         return IcebergChanges(catalog, name)
     return ChangeFiles.open(url)
+
+
+def _open_mirrors(url: str, mode: str) -> Sink:
+    kind, _, rest = url.partition(":")
+    catalog, _, namespace = rest.partition("/")
+    if kind == "delta":
+        return DeltaMirrors(rest, mode)
+    if kind == "iceberg" and namespace:
+        return IcebergMirrors(catalog, namespace, mode)
+    raise HistoryError(
+        f"--to {url}: --mode {mode} needs tables of a lake: name delta:URL or "
+        "iceberg:CATALOG/NAMESPACE"
+    )
 
 
 def _owner(state: Path) -> str:

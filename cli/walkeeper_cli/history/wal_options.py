@@ -129,7 +129,8 @@ _OPTIONS = (
         help="Check every record's CRC, or none.",
     ),
     option(
-        "--engine", type=click.Choice(["auto", "numba", "numpy"]), default="auto", hidden=True,
+        "--engine", type=click.Choice(["auto", "compiled", "numba", "numpy"]), default="auto",
+        hidden=True,
         help="The engine that reads records.",
     ),
     option(

@@ -85,10 +85,10 @@ def run_history(data: bytes) -> None:
     wal, base, size = laid_out(data)
     files, segments = planned(wal, int(base), size)
     check_crc = crc32(data) % 2 == 0
-    fast, slow = (_reader(files, name, check_crc=check_crc) for name in ("numba", "numpy"))
+    fast, slow = (_reader(files, name, check_crc=check_crc) for name in ("auto", "numpy"))
     for index in range(len(segments)):
         reads = [_rows(reader, segments, index) for reader in (fast, slow)]
-        require(reads[0] == reads[1], "segment {}: numba {}, numpy {}", index, *reads)
+        require(reads[0] == reads[1], "segment {}: compiled {}, numpy {}", index, *reads)
     name = (*TABLE_NAMES, "find", "report")[crc32(data) // 2 % (len(TABLE_NAMES) + 2)]
     if name == "find":
         parts = (deeds_of_segment(slow.read(segments, n)) for n in range(len(segments)))
