@@ -23,9 +23,9 @@ def parse_time(text: str) -> datetime:
     found = _DATE_AND_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r}: neither a date nor one with a time behind it")
-    date, time, fraction, zone = found.groups("")
-    seconds = time.removesuffix(fraction) if fraction else time
-    moment = _parse(date + (seconds or "T00") + zone.replace("UTC", "Z"))
+    date, clock, fraction, zone = found.groups("")
+    whole = clock.removesuffix(fraction) if fraction else clock
+    moment = _parse(date + (whole or "T00") + zone.replace("UTC", "Z"))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if abs(moment.utcoffset() or timedelta()) >= _OFFSET_MAX:

@@ -157,8 +157,8 @@ ANALYSING = (
             Edit("CommitRange.between", "end_time < start_time", "False"),
             Edit("CommitRange.between", "high < low", "False"),
         ),
-        turns_red="tests/replay/test_spark_times.py"
-        "::test_a_range_that_ends_before_it_begins_is_refused",
+        turns_red="tests/replay/test_commit_range.py"
+        "::test_a_range_that_ends_before_it_begins_is_an_error",
         why_named=NO_TABLES,
     ),
     Mutant(
