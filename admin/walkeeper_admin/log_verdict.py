@@ -104,6 +104,7 @@ TROUBLES = {
 WARNINGS = (
     *TROUBLES,
     "replacing",
+    "closing",
     "not_heard",
     "not_asked",
     "lagging",

@@ -13,6 +13,7 @@ from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_stream import FAST_STREAM
+from tests.proof.mutants.flooding import FLOODING
 from tests.proof.mutants.late import LATE
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
@@ -56,6 +57,7 @@ MUTANTS = (
     *COPYING,
     *ANCESTRY,
     *ACCESS,
+    *FLOODING,
     *OPERATING,
     *ANALYSING,
 )
