@@ -141,6 +141,13 @@ def test_a_proposer_that_must_be_refused_never_leads() -> None:
         Reading().check_voter("sk1", START + 9, START + 8)
 
 
+def test_a_server_that_has_the_log_is_not_refused_for_lost_wal() -> None:
+    admission = Admission()
+    admission.check_lost("p1", START, has_it=False)
+    with pytest.raises(Violation, match="p1 refused a server for lost WAL below 0/10000"):
+        admission.check_lost("p1", START, has_it=True)
+
+
 def test_a_power_cut_garbles_only_what_was_not_synced() -> None:
     for seed in range(200):
         disk = FaultyDisk(Random(seed))
