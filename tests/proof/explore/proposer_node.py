@@ -209,6 +209,7 @@ class ProposerNode:
         return (
             self.writer, self.wal, self.tail, votes, core.ballot, core.seen_ballot, core.phase,
             core.primary is not None, members, leader, scope, core.configuration, self._to_compare,
+            _sent_lsn(core),
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -218,7 +219,9 @@ class ProposerNode:
             return
         core._phase_ticks = core._attempt = 0
         core.seen_ballot = core.ballot
+        sent_lsn = _sent_lsn(core)
         for member in core.members:
+            member.sent_lsn = sent_lsn  # before next_lsn is forgotten below
             member.silent_ticks = member.refused_ticks = member.late_ticks = 0
             member.durable_commit_lsn = member.told_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK
@@ -355,6 +358,8 @@ class ProposerNode:
                 outcome.reported = self.wal[: valid_end(self.wal[: offset_of(commit_lsn)])[0]]
             case AnnounceSoon():  # heartbeats may be as late as they like on their way
                 events.append(AnnounceDue())
+            case Stop(_, text) if "we know of having sent" in text:
+                raise Violation("Leadership", f"no machine was set back: {text}")
             case BackOff() | Stop():
                 outcome.is_over = True
 
@@ -364,6 +369,11 @@ def _copied(member: Member) -> Member:
     twin.donated = dict(member.donated)
     twin.comparison = copy.copy(member.comparison)
     return twin
+
+
+def _sent_lsn(core: Proposer) -> Lsn:
+    """Return the end of all WAL that was sent: a leader compares late votes with it (R20)."""
+    return max(max(m.sent_lsn, m.next_lsn) for m in core.members)
 
 
 def _leader_key(leader: Leader) -> tuple[object, ...]:

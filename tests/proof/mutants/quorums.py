@@ -107,6 +107,19 @@ QUORUMS = (
         why_named=SEARCHED,
     ),
     Mutant(
+        "all-that-was-sent-looks-forgotten",
+        "R20",
+        "a leader goes on with a member that has all that was sent, on whichever connection",
+        (
+            Edit(
+                "Leader.elect",
+                "member.vote.flush_lsn > sent_lsn",
+                "member.vote.flush_lsn >= sent_lsn",
+            ),
+        ),
+        worlds=("late-connections",),
+    ),
+    Mutant(
         "bytes-are-not-compared",
         "check of the primary",
         "the primary's bytes are compared with the log's",
