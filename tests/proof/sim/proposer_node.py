@@ -234,7 +234,11 @@ class ProposerNode:
         self.post(PrimaryIdentified(self.primary.identity()))
 
     def identify(self) -> None:
-        """Answer with the end of WAL at this moment; the answer travels while more is written."""
+        """Answer with the end of WAL when the question arrives, and let more WAL overtake that.
+
+        An answer to an older question does not count, as in the shell.
+        """
+        self._primary_serial += 1
         serial, late_ms = self._primary_serial, self.answers_late_ms
         if self.world.chance(self.world.options.late_elections):
             self.world.trouble("late answers of the primary")
