@@ -42,6 +42,13 @@ def test_every_state_of_a_small_world_holds(name: str) -> None:
     assert result.states > 1000
 
 
+def test_no_leader_stops_without_a_greater_ballot() -> None:
+    """A leader remembers what it sent on connections that were lost, and so in the exploration."""
+    result = explore(replace(TINY, crashes=0, breaks=1, takes_halves=False, shows_commits=False))
+    assert result.violation is None, result.story
+    assert result.is_exhausted and result.states == 4488
+
+
 def test_states_that_differ_only_in_who_is_who_are_one() -> None:
     world = World(Bounds(terms=2, campaigns=2, records=1, votes_at_once=True, lates=1))
     random = Random(5)

@@ -158,6 +158,13 @@ def test_a_closed_log_ends_where_it_was_closed() -> None:
         closed.check_commit("p1", START + 9)
 
 
+def test_a_server_that_has_the_log_is_not_refused_for_lost_wal() -> None:
+    admission = Admission()
+    admission.check_lost("p1", START, has_it=False)
+    with pytest.raises(Violation, match="p1 refused a server for lost WAL below 0/10000"):
+        admission.check_lost("p1", START, has_it=True)
+
+
 def test_a_power_cut_garbles_only_what_was_not_synced() -> None:
     for seed in range(200):
         disk = FaultyDisk(Random(seed))

@@ -346,7 +346,13 @@ class World:
         draft.used[3] += 1
         self._kill(draft, slot)
         taken = self._ballots(draft)
-        lives = (k for k in range(LIVES_MAX) if ballot_of(term, slot, k) not in taken)
+        # Where some of these elect, it campaigns before it knows of the greatest term.
+        least = 1 if self.bounds.zones or self.bounds.commands else term
+        lives = (
+            life
+            for life in range(LIVES_MAX)
+            if all(ballot_of(t, slot, life) not in taken for t in range(least, term + 1))
+        )
         numbers = {"term": term, "slot": slot, "life": next(lives)}
         draft.proposers[slot] = self.table.fresh_proposer(**numbers, closes=closes)
         self._proposed(draft, slot, self.table.begin(draft.proposers[slot]))

@@ -217,6 +217,7 @@ class ProposerNode:
             self.closes,
             self.writer, self.wal, self.tail, votes, core.ballot, core.seen_ballot, core.phase,
             core.primary is not None, members, leader, scope, core.configuration, self._to_compare,
+            _sent_lsn(core),
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -226,7 +227,9 @@ class ProposerNode:
             return
         core._phase_ticks = core._attempt = 0
         core.seen_ballot = core.ballot
+        sent_lsn = _sent_lsn(core)
         for member in core.members:
+            member.sent_lsn = sent_lsn  # before next_lsn is forgotten below
             member.silent_ticks = member.refused_ticks = member.late_ticks = 0
             member.told_commit_lsn = ZERO_LSN
             if not self.closes:  # a close is reported when a quorum knows of it
@@ -367,6 +370,8 @@ class ProposerNode:
                 outcome.reported = self.wal[: valid_end(self.wal[: offset_of(commit_lsn)])[0]]
             case AnnounceSoon():  # heartbeats may be as late as they like on their way
                 events.append(AnnounceDue())
+            case Stop(_, text) if "we know of having sent" in text:
+                raise Violation("Leadership", f"no machine was set back: {text}")
             case BackOff():
                 outcome.is_over = True
             case Stop(settled=settled):
@@ -380,6 +385,11 @@ def _copied(member: Member) -> Member:
     twin.donated = dict(member.donated)
     twin.comparison = copy.copy(member.comparison)
     return twin
+
+
+def _sent_lsn(core: Proposer) -> Lsn:
+    """Return the end of all WAL that was sent: a leader compares late votes with it (R20)."""
+    return max(max(m.sent_lsn, m.next_lsn) for m in core.members)
 
 
 def _leader_key(leader: Leader) -> tuple[object, ...]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import SEARCHED, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
-NOT_JUDGED = "the simulator's operator tries a refused server again, which ends well"
 VOTES = "not self.commits([m for m in self.members if m not in names])"
 
 QUORUMS = (
@@ -108,6 +107,19 @@ QUORUMS = (
         why_named=SEARCHED,
     ),
     Mutant(
+        "all-that-was-sent-looks-forgotten",
+        "R20",
+        "a leader goes on with a member that has all that was sent, on whichever connection",
+        (
+            Edit(
+                "Leader.elect",
+                "member.vote.flush_lsn > sent_lsn",
+                "member.vote.flush_lsn >= sent_lsn",
+            ),
+        ),
+        worlds=("late-connections",),
+    ),
+    Mutant(
         "bytes-are-not-compared",
         "check of the primary",
         "the primary's bytes are compared with the log's",
@@ -163,15 +175,11 @@ QUORUMS = (
                 "m.greeting is not None",
             ),
         ),
-        turns_red=f"{SCENARIO}[answers_that_outlast_the_question_to_the_primary]",
-        why_named=NOT_JUDGED,
     ),
     Mutant(
         "later-votes-count",
         "R22",
         "what votes after the primary was asked does not make its WAL look lost",
         (Edit("Proposer._check_votes", "m.vote is self._answers.get(m.link)", "True"),),
-        turns_red=f"{SCENARIO}[answers_that_outlast_the_question_to_the_primary]",
-        why_named=NOT_JUDGED,
     ),
 )

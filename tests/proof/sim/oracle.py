@@ -340,6 +340,11 @@ class Admission(Oracle):
         if last.sealed and not resumes:
             self.fail(f"{who} writes on behind the seal of {last} without --resume")
 
+    def check_lost(self, who: str, end_lsn: Lsn, *, has_it: bool) -> None:
+        """Check a refusal for lost WAL: another leader of that server may have written it."""
+        if has_it:
+            self.fail(f"{who} refused a server for lost WAL below {end_lsn}, but the server has it")
+
     def check_member(self, who: str, *, is_lost: bool) -> None:
         if is_lost:
             self.fail(f"{who} votes or acknowledges although it has lost its promises")

@@ -8,6 +8,7 @@ draws up to three plots, and they are played one after the other until it heals.
                       safekeepers, gets somewhere, and is killed, cut off or held back
     unfinished_term   Raft's figure 8: a tail on one, a rival's on another, the first one again
     held_back         what a leader sent is held back until its successor has been elected
+    outrun            a leader writes on while the primary's answer to its successor travels
     power_failure     all safekeepers lose power behind a commit
     lost_disk         a member comes back without its log, and may not vote
     sealed            settle --seal, then proposers with and without --resume
@@ -28,7 +29,7 @@ from tests.proof.sim.safekeeper_node import SafekeeperNode
 from tests.proof.sim.servers import best_log, restored, survivor_of
 from tests.proof.sim.world import Plot, Until
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.consensus.campaign import Purpose
+from walkeeper_proposer.consensus.campaign import Phase, Purpose
 
 if TYPE_CHECKING:
     from tests.proof.sim.story import Story
@@ -205,6 +206,41 @@ def held_back(story: Story) -> Plot:
     yield random.uniform(0, 500)
 
 
+def outrun(story: Story) -> Plot:
+    """Let a leader write on while the answer of the same server travels to its successor.
+
+    A member that greets or votes meanwhile has WAL that the server lacks by its answer (R22).
+    """
+    random, network, nodes = story.world.random, story.network, story.safekeepers
+    asked = random.sample(nodes, story.configuration.vote_quorum)
+    others = [node for node in nodes if node not in asked]
+    if not others:
+        return
+    yield _stage(story)
+    yield from _in_step(story)
+    server = survivor_of(story) or story.keeper_of_all()
+    server.restart()
+    old = story.start_proposer(primary=server, take_over=True)
+    yield _elected(old)
+    yield Until(lambda: old.reported_lsn >= server.flush_lsn, 1000)
+    network.cut(old.ways(asked))
+    greets_late = random.random() < 0.5
+    reached = asked if greets_late else nodes
+    new = story.start_proposer(primary=server, take_over=True, reaches=reached)
+    new.answers_late_ms = random.uniform(100, 1000)
+    yield Until(lambda: new.core.phase is Phase.CHECKING or not new.is_alive, 1000)
+    if not greets_late:
+        network.cut(new.ways(others))
+        yield Until(lambda: new.core.phase is Phase.CHECKING_VOTES or not new.is_alive, 2000)
+    yield new.answers_late_ms * random.random()
+    server.write()
+    _write(server, 3)
+    yield _has(others[0], server.flush_lsn)
+    network.mend(new.ways(others))
+    yield _elected(new)
+    network.mend(old.ways(asked))
+
+
 def unfinished_term(story: Story) -> Plot:
     """Play Raft's figure 8: a tail comes back, and dies half spread.
 
@@ -362,6 +398,7 @@ PLOTS: dict[str, Callable[[Story], Plot]] = {
         rivals,
         unfinished_term,
         held_back,
+        outrun,
         power_failure,
         lost_disk,
         sealed,

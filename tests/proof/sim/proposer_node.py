@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tests.proof.sim.clock import Clock
-from tests.proof.sim.network import Connection, Network, Way
+from tests.proof.sim.network import LATE_MS, Connection, Network, Way
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.primary import RETENTION_SLOT, Primary
 from tests.proof.sim.safekeeper_node import SafekeeperNode
@@ -19,9 +19,10 @@ from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.switch import stream_path
-from walkeeper_proposer.consensus.admission import Waivers
+from walkeeper_proposer.consensus.admission import Waivers, lost_wal
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -30,6 +31,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     LinkUp,
     NonceWritten,
     PrimaryIdentified,
+    PrimaryIdentity,
     PrimaryLost,
     PrimaryRead,
     PrimaryReadFailed,
@@ -79,11 +81,13 @@ class ProposerNode:
         self.is_alive = True
         self.has_led = False
         self.reported_lsn = Lsn(0)
+        self.answers_late_ms = 0.0  # how long the primary's answers travel
         self.stop: Stop | None = None
+        self._check: PrimaryCheck | None = None  # the last one
         self._connections: dict[int, Connection] = {}
         self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
-        self._stream_serial = 0
+        self._stream_serial = self._primary_serial = 0
         self._held_over: Callable[[], None] | None = None  # while paused
         self._clock = Clock(self.world, self.name)
         campaign = Campaign(
@@ -115,8 +119,12 @@ class ProposerNode:
         return not self.is_alive
 
     def campaign_options(self) -> dict[str, Any]:
-        """Return the options for another kind of log (logical.py)."""
-        return {}
+        """Return the options for this kind of log; another kind has others (logical.py)."""
+        return {"examine": self._examine}
+
+    def _examine(self, *facts: Any) -> PrimaryCheck:
+        self._check = PrimaryCheck(*facts)
+        return self._check
 
     def _later(self, delay_ms: float, what: Callable[[], None]) -> None:
         self.world.later(delay_ms, lambda: what() if self.is_alive else None)
@@ -222,12 +230,27 @@ class ProposerNode:
             self._later(500, self._connect_primary)
             return
         self._has_primary = True
+        self._primary_serial += 1
         self.post(PrimaryIdentified(self.primary.identity()))
 
     def identify(self) -> None:
+        """Answer with the end of WAL when the question arrives, and let more WAL overtake that.
+
+        An answer to an older question does not count, as in the shell.
+        """
+        self._primary_serial += 1
+        serial, late_ms = self._primary_serial, self.answers_late_ms
+        if self.world.chance(self.world.options.late_elections):
+            self.world.trouble("late answers of the primary")
+            late_ms += self.world.random.uniform(0, LATE_MS)
+
+        def arrive(identity: PrimaryIdentity) -> None:
+            if self._has_primary and serial == self._primary_serial:
+                self.post(PrimaryIdentified(identity))
+
         def answer() -> None:
-            if self._has_primary:
-                self.post(PrimaryIdentified(self.primary.identity()))
+            travel_ms = self.world.delay_ms() + late_ms
+            self._later(travel_ms, partial(arrive, self.primary.identity()))
 
         self._later(self.world.delay_ms(), answer)
 
@@ -370,6 +393,7 @@ class ProposerNode:
         self.stop = stop
         if stop.settled is not None:
             self._judge_settled(stop.settled)
+        self._judge_refusal(stop.text)
         self._end()
         self.supervisor.stopped(self, stop)
 
@@ -427,6 +451,18 @@ class ProposerNode:
                 wal = store.read(begin_lsn, settled.consensus_lsn)
                 acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
                 return
+
+    def _judge_refusal(self, text: str) -> None:
+        """Check that a server which is refused for lost WAL lacks some of the log (R22)."""
+        check = self._check
+        if check is None or text != lost_wal(check.primary, check.log):
+            return
+        history, end_lsn = check.log.history, check.log.record_lsn
+        has_it = end_lsn <= self.primary.flush_lsn and (
+            self.primary.maker.read(history[0].start_lsn, end_lsn)
+            == self.oracles.authorship.log_of(history, end_lsn)
+        )
+        self.oracles.admission.check_lost(self.name, end_lsn, has_it=has_it)
 
     def _judge_leader(self, start_lsn: Lsn) -> None:
         """Check that its server has the bytes of the log that the leader goes on from."""

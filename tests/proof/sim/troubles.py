@@ -16,8 +16,8 @@ QUORUMS = (
 )  # fmt: skip
 # The plots of plots.py by weight: most of what a consensus can get wrong needs two rivals.
 PLOTS = (
-    *("rivals",) * 6, "unfinished_term", "unfinished_term", "held_back", "power_failure",
-    "lost_disk", "lost_disk", "sealed", "promotion", "older_copy",
+    *("rivals",) * 6, "unfinished_term", "unfinished_term", "held_back", "outrun",
+    "power_failure", "lost_disk", "lost_disk", "sealed", "promotion", "older_copy",
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class Options:
     is_datagram: bool  # frames of a connection may be lost, repeated and reordered
     loss: float
     repeat: float
-    late_elections: float  # the share of vote requests and ProposerElected that come late
+    late_elections: float  # the share of their messages and primary's answers that come late
     breaks: float
     half_open: float  # the share of breaks that the safekeeper notices seconds later
     late_closes: float  # connections that one side takes for open long after they are not
