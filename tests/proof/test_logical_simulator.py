@@ -11,7 +11,7 @@ from tests.proof.sim.oracle import NoProgress, Violation
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
-CUTS_OFF = 16  # a transaction, inside of which a connection is lost
+CUTS_OFF = 37  # a transaction, inside of which a connection is lost
 KEPT = (10,)  # a progress entry between the core's asking for a stream and the stream
 
 
