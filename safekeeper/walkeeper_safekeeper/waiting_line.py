@@ -56,9 +56,9 @@ class LineLimits:
     That is less than the five seconds that proposers and commands wait for an answer.
     """
 
-    network: Allowance = Allowance(burst=400, per_s=100.0)
-    everyone: Allowance = Allowance(burst=800, per_s=150.0)
-    network_max: int = 400
+    network: Allowance = Allowance(burst=400, per_s=50.0)
+    everyone: Allowance = Allowance(burst=800, per_s=75.0)
+    network_max: int = 200
     line_max: int = 1000
 
 
