@@ -33,6 +33,7 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_lab.local.tcp_ports import free_port
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
+TOLD = 4_000  # characters of each daemon in the report of a failed test
 
 
 def lsn_of(text: str) -> int:
@@ -197,6 +198,9 @@ class Cluster:
             if attach:
                 cluster.attach()
             yield cluster
+        except BaseException:
+            cluster.tell()
+            raise
         finally:
             cluster.close()
 
@@ -299,6 +303,12 @@ class Cluster:
             )
 
         wait_until(all_there, timeout_s)
+
+    def tell(self) -> None:
+        """Print the last lines of each daemon, for the report of a test that failed."""
+        for daemon in [*self.proposers, *self.safekeepers]:
+            if daemon.log.exists():
+                sys.stdout.writelines([f"{daemon.name} ({daemon.log}):\n", daemon.output()[-TOLD:]])
 
     def close(self) -> None:
         """Kill all with SIGKILL, and remove all files."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -32,6 +31,7 @@ from tests.with_postgres.compose_services import DOCKER
 
 pytestmark = pytest.mark.postgres
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
+ALL_SENT = "SELECT sent_lsn >= pg_current_wal_flush_lsn() FROM pg_stat_replication"
 PASSWORD = "it's one"
 
 
@@ -94,9 +94,13 @@ def test_a_slot_that_is_lost_while_there_is_no_quorum_is_made_again(major: int) 
             primary.sql("SELECT pg_logical_emit_message(false, '', repeat('x', 900000))")
             primary.sql("SELECT pg_switch_wal()")
         end = primary.sql("SELECT pg_current_wal_flush_lsn()::text")
-        time.sleep(1)
-        primary.sql("CHECKPOINT")
-        wait_until(lambda: "dropped the replication slot" in cluster.proposer.output())
+        wait_until(lambda: primary.sql(ALL_SENT))
+
+        def is_dropped() -> bool:
+            primary.sql("CHECKPOINT")
+            return "dropped the replication slot" in cluster.proposer.output()
+
+        wait_until(is_dropped)
         for safekeeper in cluster.safekeepers[:2]:
             safekeeper.start()
         wait_until(lambda: all(lsn_of(at) >= lsn_of(end) for at in cluster.flush_lsns().values()))
