@@ -188,6 +188,7 @@ def directory() -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.postgres
+@pytest.mark.soak
 def test_the_checker_turns_red_for_a_lost_id_a_forked_byte_and_disks_that_lied(
     directory: Path,
 ) -> None:

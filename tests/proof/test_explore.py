@@ -28,8 +28,12 @@ from walkeeper_proposer.consensus.term_history import shortened
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
 
-# Each of these takes 10 s and more. `make prove` explores all worlds, and the soak does it, too.
-LONG = ("four-terms", "three-terms", "aborted-records", "slow-disks", "two-proposers-half-records")
+# Each of these takes 5 s and more. `make prove` explores all worlds, and the soak does it, too.
+LONG = (
+    *("four-terms", "three-terms", "aborted-records", "slow-disks", "two-proposers-half-records"),
+    *("two-proposers", "five-acceptors", "members", "late-connections", "zones-of-two-and-two"),
+    "members-two-zones-to-none",
+)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """docker/: every service of compose.yaml starts, is healthy and does its part, and so does the
 image.
 
-Where a container engine answers, in it. Everywhere the pip step of the image is run in an empty
-environment, and (as root) each service's command and healthcheck as processes, see
-tests/with_postgres/compose_services.py.
+Where a container engine answers, in it. The soak runs the image's pip step in an empty environment.
+As root it also runs each service's command and healthcheck as processes (compose_services.py).
 """
 
 from __future__ import annotations
@@ -61,6 +60,7 @@ def composed(programs: Path) -> Iterator[ComposedServices]:
         shutil.rmtree(directory)
 
 
+@pytest.mark.soak
 def test_the_images_pip_step_gives_a_command_that_runs(programs: Path) -> None:
     assert len(pip_steps()) == 1
     for name in ("--version", *(read_services()[s].command[0] for s in (*DAEMONS, "create"))):
@@ -134,6 +134,7 @@ def test_no_word_of_a_healthcheck_has_a_blank() -> None:
     assert not [word for word in words if word.split() != [word]]
 
 
+@pytest.mark.soak
 def test_the_image_speaks_to_object_stores_and_packs(programs: Path) -> None:
     """Without the extra, both would be refused at the first start with --archive s3://…."""
     code = "import obstore.store, zstandard; obstore.store.from_url('s3://bucket/x', region='a')"

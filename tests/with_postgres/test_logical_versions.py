@@ -44,6 +44,7 @@ def primary(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.mark.soak
 def test_a_consumers_tables_are_the_primarys_after_each_part_was_killed(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,
