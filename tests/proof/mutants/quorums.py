@@ -159,7 +159,7 @@ QUORUMS = (
         (
             Edit(
                 "Proposer._check_votes",
-                "self._start_check(*primary_check.scope_of_votes(*given))",
+                "self._start_check(*self.candidate.scope_from(donor))",
                 "self.become_leader()",
             ),
         ),
@@ -171,7 +171,7 @@ QUORUMS = (
         (
             Edit(
                 "Proposer._check_greetings",
-                "m.greeting is self._answers.get(m.link)",
+                "m.greeting is self._counted.get(m.link)",
                 "m.greeting is not None",
             ),
         ),
@@ -180,6 +180,6 @@ QUORUMS = (
         "later-votes-count",
         "R22",
         "what votes after the primary was asked does not make its WAL look lost",
-        (Edit("Proposer._check_votes", "m.vote is self._answers.get(m.link)", "True"),),
+        (Edit("Candidate._counted_voters", "m.vote is self._counted.get(m.link)", "True"),),
     ),
 )

@@ -70,7 +70,7 @@ VOTING = (
         "the end of the log travels in the vote, not in the greeting",
         (
             Edit(
-                "Proposer.on_vote",
+                "Candidate.on_vote",
                 "member.vote = vote",
                 "told = member.greeting\n"
                 "assert told is not None\n"
