@@ -20,6 +20,7 @@ from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.member_change import final, joint
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.candidate import Candidate
 from walkeeper_proposer.consensus.progress import Stage
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Effect, Outcome, Send, Stop
@@ -49,7 +50,9 @@ def elected(
         configuration.generation, BALLOT, True, CREATION_LSN, end, end, restart_lsn, tuple(history)
     )
     core = Proposer(Campaign("main", BALLOT.proposer_id, 4, purpose=purpose))
-    core.configuration, core.ballot, core.donor_vote = configuration, BALLOT, vote
+    core.configuration, core.ballot = configuration, BALLOT
+    core.candidate = Candidate(configuration, BALLOT, core.members, core.campaign)
+    core.candidate.donor_vote = vote
     core.phase = Phase.CHECKING_VOTES
     for member, name in zip(core.members, here, strict=False):
         member.name, member.vote, member.stage = name, vote, Stage.VOTING

@@ -273,7 +273,9 @@ class PlayedProposer:
     def _elected(self) -> None:
         leader = self.core.leader
         assert leader is not None, f"{self.name} was elected without leading"
-        voted = next(m for m in self.core.members if m.vote is self.core.donor_vote)
+        candidate = self.core.candidate
+        assert candidate is not None, f"{self.name} was elected without campaigning"
+        voted = next(m for m in self.core.members if m.vote is candidate.donor_vote)
         self.donor = voted.link + 1
         donor = self.stage.safekeepers[voted.link]
         wal = donor.durable_wal()[: leader.start_lsn - CREATION_LSN]

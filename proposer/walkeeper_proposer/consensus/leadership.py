@@ -56,7 +56,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     StreamTaken,
 )
 from walkeeper_proposer.consensus.telling import Telling
-from walkeeper_proposer.consensus.term_history import entry_of_term, extended, fullness, shortened
+from walkeeper_proposer.consensus.term_history import entry_of_term, fullness, shortened, with_term
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
@@ -85,7 +85,7 @@ class Leader:
         self._sets, self._learners = configuration.sets, configuration.learners
         self.purpose = campaign.purpose
         entry = entry_of_term(configuration, ballot, donor, campaign, primary)
-        self.history = extended(shortened(configuration, donor, campaign), entry, primary)
+        self.history = with_term(shortened(configuration, donor, campaign), entry, primary)
         self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
         self.commit_lsn = ZERO_LSN
         # Safekeepers remove WAL below restart_lsn. So it stays below the last telling record, and a

@@ -18,7 +18,7 @@ record end (scenarios/half_a_record_is_cut_at_election.txt).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from typing import assert_never
 
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt
@@ -34,9 +34,10 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import election, greetings, primary_check, progress, rejections
+from walkeeper_proposer.consensus import greetings, primary_check, progress, rejections
 from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.candidate import Candidate, elects
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.own_wal import Forgotten
 from walkeeper_proposer.consensus.primary_check import Examination, Range, Verdict
@@ -79,12 +80,12 @@ class Proposer:
         self.phase = Phase.GREETING
         self.configuration: Configuration | None = None
         self.ballot = self.seen_ballot = NO_BALLOT
+        self.candidate: Candidate | None = None
         self.leader: Leader | None = None
         self.primary: PrimaryIdentity | None = None
         self.check: Examination | None = None
-        self.donor_vote: VoteResponse | None = None
         self._refusals: dict[int, str] = {}
-        self._answers: dict[int, AcceptorGreeting | VoteResponse | None] = {}
+        self._counted: dict[int, AcceptorGreeting | None] = {}
         self._attempt = self._phase_ticks = 0
 
     def step(self, event: Event) -> list[Effect]:
@@ -176,11 +177,12 @@ class Proposer:
         if self.phase not in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):
             return self._consider()
         waits = self.leader is None and member.is_late  # until we lead, and have a witness (R24)
-        return [] if waits else self._ask_vote(member)
+        assert self.candidate is not None, f"{self.phase=}"
+        return [] if waits else [self.candidate.ask(member)]
 
     def on_newer_members(self, configuration: Configuration) -> list[Effect]:
         """Begin anew with other members: earlier answers do not count, and all greet again."""
-        self.configuration = configuration
+        self.configuration, self.candidate = configuration, None
         self._refusals.clear()
         if self.phase is Phase.LEADING or self.campaign.needs_other_links(configuration):
             text = f"the members have changed: generation {configuration.generation}"
@@ -202,7 +204,9 @@ class Proposer:
             return []
         greeted = [m.greeting for m in self.members if m.greeting is not None]
         missing = len(self.members) - len(greeted)
-        if not self._elects(self.members) or self.campaign.lingers(missing, self._phase_ticks):
+        if not elects(self.configuration, self.members) or self.campaign.lingers(
+            missing, self._phase_ticks
+        ):
             return []
         text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
         if text is not None and not self.campaign.take_over:  # empty: wait one lease first (R20)
@@ -217,13 +221,13 @@ class Proposer:
         Both would seem to be lost. So only members' answers from before the question count
         (scenarios/answers_that_outlast_the_question_to_the_primary.txt)."""
         self.phase, self._phase_ticks = Phase.CHECKING, 0
-        self._answers = {m.link: m.greeting for m in self.members}
+        self._counted = {m.link: m.greeting for m in self.members}
         return [IdentifyPrimary()]
 
     def _check_greetings(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        known = [m for m in self.members if m.greeting is self._answers.get(m.link)]
-        if not self._elects(known):
+        known = [m for m in self.members if m.greeting is self._counted.get(m.link)]
+        if not elects(self.configuration, known):
             return self.become_backing_off()
         greeted = [(m.greeting, m.link) for m in known if m.greeting is not None]
         return self._start_check(*primary_check.scope_of_greetings(self.configuration, greeted))
@@ -267,19 +271,15 @@ class Proposer:
     # Campaigning
 
     def become_candidate(self) -> list[Effect]:
+        assert self.configuration is not None, f"{self.phase=}"
         if self.seen_ballot.term == TERM_MAX:
             return self._stop(Outcome.REFUSED, f"no ballot is greater than {self.seen_ballot}")
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
         self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
         self.seen_ballot = max(self.seen_ballot, self.ballot)
-        for member in self.members:
-            member.is_late = False
-        asks = [ask for m in self.members if m.greeting is not None for ask in self._ask_vote(m)]
-        return [Note("campaigning", (("ballot", self.ballot),)), *asks]
-
-    def _ask_vote(self, member: Member) -> list[Effect]:
-        assert self.configuration is not None, f"{member=}"
-        return [Send(member.link, member.ask(self.configuration, self.ballot))]
+        whose = (self.members, self.campaign)
+        self.candidate = Candidate(self.configuration, self.ballot, *whose)
+        return self.candidate.ask_all()
 
     def on_vote(self, member: Member, vote: VoteResponse) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, vote.ballot)
@@ -287,44 +287,31 @@ class Proposer:
             return []
         if vote.ballot > self.ballot:
             return self._outvoted(vote.ballot)
-        assert self.configuration is not None, f"{self.phase=}"
-        if not election.is_granted(vote, self.ballot, self.configuration):
+        if self.candidate is None or not self.candidate.on_vote(member, vote):
             return []
-        member.vote = vote
         if self.leader is not None:
             return self._elect(self.leader.on_late_vote, member)
         return self._count_votes() if self.phase is Phase.CAMPAIGNING else []
 
     def _count_votes(self) -> list[Effect]:
-        have, asked = progress.voters(self.members), progress.asked(self.members)
-        waits = self.campaign.lingers(len(asked) - len(have), self._phase_ticks)
-        if waits or not self._elects(have):
+        assert self.candidate is not None, f"{self.phase=}"
+        if not self.candidate.is_elected(self._phase_ticks):
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
-        self._answers = {member.link: member.vote for member in have}
+        self.candidate.close_poll()
         if self.campaign.purpose is not Purpose.ATTACH:
             return self._check_votes()
         return [IdentifyPrimary()]  # asked anew, as above; on_primary goes on
 
-    def _elects(self, members: Sequence[Member]) -> bool:
-        assert self.configuration is not None, f"{self.phase=}"
-        return self.configuration.elects([m.name for m in members])
-
     def _check_votes(self) -> list[Effect]:
-        """Choose the donor (R4) and hold the primary against it; the choice is kept."""
-        assert self.configuration is not None, f"{self.phase=}"
-        have = [m for m in progress.voters(self.members) if m.vote is self._answers.get(m.link)]
-        votes = [(m.vote, m.link) for m in have if m.vote is not None]
-        if not self._elects(have):
+        """Let the candidate choose the donor (R4), and hold the primary against it."""
+        assert self.candidate is not None, f"{self.phase=}"
+        donor = self.candidate.choose_donor()
+        if donor is None:
             return self.become_backing_off()
-        best = election.donor_of(votes)
-        self.donor_vote = best[0]
         if self.campaign.purpose is not Purpose.ATTACH:
             return self.become_leader()
-        if self.primary is None:
-            return []  # it went away meanwhile; on_primary comes back here
-        given = (self.configuration, best, votes, self.ballot)
-        return self._start_check(*primary_check.scope_of_votes(*given))
+        return self._start_check(*self.candidate.scope_from(donor))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
         return self._deposed(ballot) if self.phase is Phase.LEADING else self.become_backing_off()
@@ -349,16 +336,18 @@ class Proposer:
 
     def become_leader(self) -> list[Effect]:
         """Start the term at the donor's record end A, where all logs are cut (R5)."""
-        assert self.configuration is not None and self.donor_vote is not None, f"{self.phase=}"
+        candidate = self.candidate
+        assert candidate is not None and candidate.donor_vote is not None, f"{self.phase=}"
         self.phase = Phase.LEADING
         whose = (self.members, self.campaign, self.primary)
-        self.leader = Leader(self.configuration, self.ballot, self.donor_vote, *whose)
+        term = (candidate.configuration, self.ballot, candidate.donor_vote)
+        self.leader = Leader(*term, *whose)
         if (text := self.leader.full_history()) is not None:
             return self._stop(Outcome.REFUSED, text)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
         voted, elect = progress.voters(self.members), self.leader.elect
         elected = [e for member in voted for e in self._elect(elect, member)]
-        late = [e for m in self.members if m.stage is Stage.GREETED for e in self._ask_vote(m)]
+        late = [candidate.ask(m) for m in self.members if m.stage is Stage.GREETED]
         return [Note("elected", facts), *elected, *late, *self._stream()]
 
     def _elect(self, step: Steps, member: Member, *read: ReadResponse) -> list[Effect]:
@@ -432,8 +421,8 @@ class Proposer:
         effects = self.leader.on_lost(member) if self.leader is not None else []
         member.lose()
         progress.repeat_reads(self.members)
-        # A candidate gets no vote on a newer connection.
-        too_few = self.phase is Phase.CAMPAIGNING and not self._elects(progress.asked(self.members))
+        waits = self.candidate if self.phase is Phase.CAMPAIGNING else None
+        too_few = waits is not None and not waits.can_be_elected()
         if self.check is not None and self.check.scope.asks(member.link):
             self.check, too_few = None, self.phase is not Phase.LEADING
         return self.become_backing_off() if too_few else effects

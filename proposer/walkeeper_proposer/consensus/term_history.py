@@ -49,7 +49,7 @@ def entry_of_term(
     )
 
 
-def extended(history: History, entry: Fragment, primary: PrimaryIdentity | None) -> History:
+def with_term(history: History, entry: Fragment, primary: PrimaryIdentity | None) -> History:
     """Return the history with the term's entry. Without `primary` it forks no timeline."""
     return extended_over(
         history,

@@ -6,7 +6,7 @@ same state with the same messages, since one more state would be a defect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tests.support.frames import Answers, frames_of, message_in
 from walkeeper_common.errors import StorageError
@@ -18,14 +18,23 @@ from walkeeper_fastpath.switch import append_path, stream_path
 from walkeeper_proposer.consensus.expected_stream import expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import StreamTaken
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import AppendsTaken
 from walkeeper_safekeeper.consensus.expected_append import expected_append
 from walkeeper_safekeeper.storage.open_tail import Tail
 
-if TYPE_CHECKING:
-    from tests.proof.explore.acceptor_node import AcceptorNode
-
 FILE_BYTES = 1 << 20  # no explored log reaches the end of a segment
+
+
+class Node(Protocol):
+    """A safekeeper and its disk (acceptor_node.py)."""
+
+    core: Acceptor
+    wal: bytes  # synced
+    written: bytes
+
+    @property
+    def log(self) -> bytes: ...
 
 
 class _File:
@@ -33,7 +42,7 @@ class _File:
 
     descriptor = -1
 
-    def __init__(self, node: AcceptorNode, begin_lsn: Lsn) -> None:
+    def __init__(self, node: Node, begin_lsn: Lsn) -> None:
         self._node, self._begin_lsn = node, begin_lsn
 
     def write(self, data: Buffer, offset: int) -> int:
@@ -55,7 +64,7 @@ class _File:
 
 
 def fast_append(
-    node: AcceptorNode, connection: int, append: AppendRequest, begin_lsn: Lsn
+    node: Node, connection: int, append: AppendRequest, begin_lsn: Lsn
 ) -> tuple[AppendsTaken, list[Message]] | None:
     """Take the append on the node's disk; return the news for its core, and the acks.
 

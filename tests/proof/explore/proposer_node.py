@@ -172,6 +172,9 @@ class ProposerNode:
         core = twin.core = copy.copy(self.core)
         core.members = [_copied(member) for member in core.members]
         core._refusals = dict(core._refusals)
+        if core.candidate is not None:
+            candidate = core.candidate = copy.copy(core.candidate)
+            candidate.members = core.members
         if core.leader is not None:
             leader = core.leader = copy.copy(core.leader)
             leader.members = core.members
@@ -245,7 +248,8 @@ class ProposerNode:
                 member.next_lsn = member.asked_lsn = member.donates_lsn = ZERO_LSN
             member.first_lsn = CREATION_LSN
         if core.leader is not None:
-            core.donor_vote = None
+            assert core.candidate is not None
+            core.candidate.donor_vote = None
             core.leader.donor_flush_lsn = core.leader.start_lsn
             if not self.bounds.folds:
                 core.leader.feeder.restart_lsn = CREATION_LSN
@@ -335,7 +339,9 @@ class ProposerNode:
 
     def _won(self, leader: Leader) -> None:
         """Give the primary what the donor had: from now on it is known."""
-        donors = [m.link for m in self.core.members if m.vote is self.core.donor_vote]
+        candidate = self.core.candidate
+        assert candidate is not None
+        donors = [m.link for m in self.core.members if m.vote is candidate.donor_vote]
         log, start = self.votes[donors[0]], offset_of(leader.start_lsn)
         for other in self.votes.values():  # a voter has to hold the WAL that a donor lacks (M5)
             log = filled(log, other)

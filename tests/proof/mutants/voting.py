@@ -8,7 +8,7 @@ VOTING = (
     Mutant(
         "vote-not-durable",
         "R1",
-        "a promise is made durable before it is told",
+        "a promise is durable before the answer",
         (Edit("Acceptor._promise", "[Persist(self.durable)]", "[]"),),
     ),
     Mutant(
@@ -49,7 +49,7 @@ VOTING = (
     Mutant(
         "vote-does-not-fence",
         "R2, R7",
-        "who votes hears no older connection any more",
+        "a voter takes no message of an older connection any more",
         (
             Edit(
                 "Acceptor._promise",
@@ -70,7 +70,7 @@ VOTING = (
         "the end of the log travels in the vote, not in the greeting",
         (
             Edit(
-                "Proposer.on_vote",
+                "Candidate.on_vote",
                 "member.vote = vote",
                 "told = member.greeting\n"
                 "assert told is not None\n"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tests.proof.sim.oracle import Acknowledged
-from tests.proof.sim.story import SEGMENT_BYTES
+from tests.proof.sim.scene import SEGMENT_BYTES
 from tests.proof.sim.world import World
 from tests.support.entry_maker import (
     LogBytes,
@@ -29,12 +29,9 @@ from tests.support.entry_maker import (
 )
 from tests.support.sound_server import SOUND_SERVER
 from tests.support.wal_maker import SYSTEM_ID
+from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.logical.logical_check import LogicalIdentity
-
-if TYPE_CHECKING:
-    from tests.proof.sim.logical import ChangesNode
-    from tests.proof.sim.proposer_node import ProposerNode
 
 FIRST_LSN = 0x100
 ROWS_MAX = 4
@@ -112,6 +109,17 @@ class Decoding:
                 yield streamed(message, xid) if step.of.is_streamed else message
 
 
+class Standby(Protocol):
+    """The proposer's side of a connection to the slot (logical.py)."""
+
+    @property
+    def ballot(self) -> Ballot: ...
+    @property
+    def is_inside_transaction(self) -> bool: ...
+    def changes_arrived(self, message: bytes) -> None: ...
+    def primary_lost(self, text: str) -> None: ...
+
+
 class ChangingPrimary:
     """A server with a logical slot, as far as a proposer sees it."""
 
@@ -127,7 +135,7 @@ class ChangingPrimary:
         self.confirmed_lsn = self._saved_lsn = FIRST_LSN  # the slot's; a crash may set it back
         self.told_lsn = FIRST_LSN
         self._told_position = acked.start_lsn
-        self._standby: ChangesNode | None = None
+        self._standby: Standby | None = None
         self._steps: list[Step] = []
         self._open: list[Transaction] = []
         self._xids = 100
@@ -229,7 +237,7 @@ class ChangingPrimary:
             self.transactions.append(one)
             self.world.facts["transactions that were streamed"] += one.is_streamed
 
-    def stream(self, standby: ChangesNode, start_lsn: Lsn) -> None:
+    def stream(self, standby: Standby, start_lsn: Lsn) -> None:
         """End the slot's older connection, then send (START_REPLICATION … LOGICAL).
 
         A transaction is sent if its commit record starts at `start_lsn` or after it.
@@ -255,11 +263,11 @@ class ChangingPrimary:
         if self._standby is not None and self.world.random.random() < 0.5:
             self._standby.changes_arrived(keepalive(self.wal_end))
 
-    def leave(self, standby: ProposerNode) -> None:
+    def leave(self, standby: object) -> None:
         if self._standby is standby:
             self._standby = None
 
-    def report(self, standby: ChangesNode, lsn: Lsn, log: LogBytes, position: Lsn) -> None:
+    def report(self, standby: Standby, lsn: Lsn, log: LogBytes, position: Lsn) -> None:
         """Take a status update: acknowledge the commits up to `lsn`, at `position` in the log."""
         if not self.is_up or self._standby is not standby:
             return

@@ -9,22 +9,28 @@ connection's memory.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from tests.proof.sim.world import World
 from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message
 
-if TYPE_CHECKING:
-    from tests.proof.sim.network import End
-    from tests.proof.sim.world import World
-
 BUSY_MS = (0, 0, 1, 10, 100)
+
+
+class Process(Protocol):
+    """The program at this end of a connection."""
+
+    @property
+    def is_closed(self) -> bool: ...
+    def on_frames(self, memory: bytearray, size: int, /) -> int: ...
+    def on_message(self, message: Message, /) -> None: ...
 
 
 class Inbox:
     """One end's buffer of arrived bytes; also the owner of the shipping connection."""
 
-    def __init__(self, world: World, end: End) -> None:
+    def __init__(self, world: World, end: Process) -> None:
         self._world, self._end = world, end
         self._waiting = bytearray()
         self._is_due = False
@@ -69,7 +75,7 @@ class Inbox:
 class _Transport(asyncio.Transport):
     """A transport without a socket: every answer goes through the end."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: Process) -> None:
         super().__init__({"sslcontext": "so that no descriptor is looked for"})
         self._end = end
 

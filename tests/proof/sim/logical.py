@@ -25,9 +25,9 @@ from tests.proof.sim.command_line import main
 from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import NoProgress, Oracle, Oracles
 from tests.proof.sim.proposer_node import PROBE_BYTES, ProposerNode
+from tests.proof.sim.scene import SEGMENT_BYTES
 from tests.proof.sim.search import Run, run_story
-from tests.proof.sim.servers import members
-from tests.proof.sim.story import SEGMENT_BYTES, Story
+from tests.proof.sim.story import Story
 from tests.proof.sim.world import World
 from tests.support.entry_maker import SETTINGS, LogBytes
 from walkeeper_common.entries import EntryKind, EntryWalk, record_end_before
@@ -312,7 +312,7 @@ class LogicalStory(Story):
         primary.restart()
         proposer = self.start_proposer(take_over=True, resumes=True)
         proposer = healing._wait_for_more(self, proposer)
-        victim = self.world.random.choice(members(self))
+        victim = self.world.random.choice(self.members())
         for shock in (primary.crash, victim.crash, proposer.break_one):
             shock()
             proposer = healing._wait_for_more(self, proposer)

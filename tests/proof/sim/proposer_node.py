@@ -406,8 +406,9 @@ class ProposerNode:
 
     def _on_elected(self) -> None:
         """Check that the log from which the new leader goes on has every acknowledged byte."""
-        leader, oracles, vote = self.leader, self.oracles, self.core.donor_vote
-        assert vote is not None
+        leader, oracles, candidate = self.leader, self.oracles, self.core.candidate
+        assert candidate is not None and candidate.donor_vote is not None
+        vote = candidate.donor_vote
         self.has_led = True
         self.world.facts["elections"] += 1
         oracles.leaders.elected(leader.ballot, self.name)

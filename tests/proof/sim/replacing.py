@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tests.proof.sim.late_newcomers import goal_facts, is_contested, unseen
 from tests.proof.sim.network import Connection
-from tests.proof.sim.oracle import Standing
 from tests.proof.sim.safekeeper_node import SafekeeperNode
+from tests.proof.sim.scene import Scene
 from tests.proof.sim.zones import LABELS, zone_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
@@ -33,9 +32,6 @@ from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
 
-if TYPE_CHECKING:
-    from tests.proof.sim.story import Story
-
 NEWCOMER = -1  # the place of the first; the next ones are below
 ANSWER_MS = 1500
 CANCEL_MS_MAX = 8000
@@ -49,24 +45,18 @@ RESIZES = 0.7  # the share of operators that do not replace a member, with --res
 MEMBERS_MAX = 6
 
 
-def newest(story: Story) -> Configuration:
-    """Return the configuration with the greatest generation that any safekeeper holds."""
-    held = [node.configuration for node in story.safekeepers if node.loss is None]
-    return max(held, key=lambda configuration: configuration.generation)
-
-
 @dataclass
 class Newcomer:
     """A safekeeper's process without this log, until it joins."""
 
-    story: Story
+    scene: Scene
     acceptor_id: int
     durable: Durable | None = None
     node: SafekeeperNode | None = None
 
     def answer(self, ask: Message) -> Message | None:
         """Answer as log_catalog.py does."""
-        random = self.story.world.random
+        random = self.scene.world.random
         match ask:
             case LogQuery():
                 pass
@@ -85,10 +75,10 @@ class Newcomer:
     def _join(self, durable: Durable, ask: JoinLog) -> None:
         begun = joined(durable, ask)
         if isinstance(begun, str):
-            self.story.oracles.recovery.fail(f"a newcomer cannot join: {begun}")
+            self.scene.oracles.recovery.fail(f"a newcomer cannot join: {begun}")
         if begun is not durable:
             self.durable = begun
-            self.node = self.story.add_safekeeper(begun)
+            self.node = self.scene.add_safekeeper(begun)
 
 
 class Operator:
@@ -98,8 +88,8 @@ class Operator:
 
     kind = done = ""  # the names of its figures; empty if the goal has them
 
-    def __init__(self, story: Story, goal: Goal, coming: Sequence[Newcomer]) -> None:
-        self.story, self.world = story, story.world
+    def __init__(self, scene: Scene, goal: Goal, coming: Sequence[Newcomer]) -> None:
+        self.scene, self.world = scene, scene.world
         self.goal, self.coming = goal, {NEWCOMER - n: each for n, each in enumerate(coming)}
         self.is_over = self.cancels = False
         self._serial = self._waits = 0
@@ -138,7 +128,7 @@ class Operator:
 
     def cancel(self) -> None:
         """Change the mind: take the replacement back with a new command."""
-        if not self.is_over and not self.cancels and newest(self.story).target:
+        if not self.is_over and not self.cancels and self.scene.newest_members().target:
             self.cancels = True
             self.world.trouble("cancels", "op", f"cancel: {self.text}")
             self._serial += 1
@@ -146,7 +136,7 @@ class Operator:
 
     def _nodes(self) -> list[SafekeeperNode | None]:
         mine = [each.node for each in self.coming.values()]
-        return [None if node in mine else node for node in self.story.safekeepers]
+        return [None if node in mine else node for node in self.scene.safekeepers]
 
     def _step(self, answers: Answers | None) -> None:
         if self.is_dead():
@@ -203,7 +193,7 @@ class Operator:
         if self.world.chance(LOST):
             return
         newcomer = self.coming.get(place)
-        node = newcomer.node if newcomer is not None else self.story.safekeepers[place]
+        node = newcomer.node if newcomer is not None else self.scene.safekeepers[place]
         if newcomer is not None and (
             node is None or isinstance(ask, LogQuery | PrepareLog | JoinLog)
         ):
@@ -212,7 +202,7 @@ class Operator:
                 self.world.later(2 * self.world.delay_ms(), lambda: done(answer))
             return
         assert node is not None
-        connection = Connection(self.story.network, "op", node.name)
+        connection = Connection(self.scene.network, "op", node.name)
         if not node.accept(connection):
             return
 
@@ -222,27 +212,6 @@ class Operator:
 
         connection.client.on_message = heard
         connection.client.send(ask)
-
-
-def judge_survival(story: Story, what: str, standings: Sequence[Standing]) -> None:
-    """Judge that no safekeeper which lacks the WAL could win an election now.
-
-    The election is held with the members of any configuration that a safekeeper holds.
-    A safekeeper without newer members may vote with older ones, or learns of the newer ones. A
-    safekeeper with newer members never votes with the older ones.
-    """
-    nodes = {node.name: node for node in story.safekeepers}
-    held = {s.who: nodes[s.who].configuration for s in standings}
-    for configuration in {c.generation: c for c in held.values()}.values():
-        able = [s for s in standings if held[s.who].generation <= configuration.generation]
-        for lacking in able:
-            voters = [nodes[s.who].member for s in able if s.rank <= lacking.rank]
-            is_one = nodes[lacking.who].member in configuration.everyone
-            if is_one and not lacking.has_it and configuration.elects(voters):
-                story.oracles.survival.fail(
-                    f"{what}, but {lacking.who} lacks some of it and would win an election of "
-                    f"generation {configuration.generation} with {sorted(voters)}"
-                )
 
 
 def _kind(goal: Goal) -> str:
@@ -270,19 +239,14 @@ def _shown(goal: Goal) -> str:
     return f"add {coming}{quorum}" if coming else f"remove {going or 'none'}{quorum}"
 
 
-def is_resizing(story: Story) -> bool:
-    """Return True while a command makes a set in which no disk may be lost before it is there."""
-    return any(not each.is_over and not each.goal.is_replacement for each in story.operators)
-
-
-def is_finished(story: Story) -> bool:
+def is_finished(scene: Scene) -> bool:
     """Return True if no change is under way; finish one that was, when all healed."""
-    if any(not operator.is_over for operator in story.operators):
+    if any(not operator.is_over for operator in scene.operators):
         return False
-    current = newest(story)
-    if not story.operators or current.target is None:
+    current = scene.newest_members()
+    if not scene.operators or current.target is None:
         return True
-    begun = {each.node.member: each for operator in story.operators
+    begun = {each.node.member: each for operator in scene.operators
              for each in operator.coming.values() if each.node is not None}  # fmt: skip
     coming = [begun[name] for name in current.newcomers if name in begun]
     if len(coming) < len(current.newcomers):
@@ -294,30 +258,30 @@ def is_finished(story: Story) -> bool:
     leaving = tuple(map(member_id, current.leavers))
     wanted = current.target
     labels = tuple((member_id(m), wanted.zone_of(m)) for m in wanted.members if wanted.zone_of(m))
-    late = goal_facts(story)
+    late = goal_facts(scene)
     goal = Goal("main", leaving, joining, wanted.ack_quorum, allow_single_ack=True,
                 ack_zones=wanted.ack_zones, zones=labels, allow_zone_stop=True, **late)  # fmt: skip
-    story.operators.append(Operator(story, goal, coming))
+    scene.operators.append(Operator(scene, goal, coming))
     return False
 
 
-def schedule(story: Story) -> None:
+def schedule(scene: Scene) -> None:
     """Start an operator now and then, rarely two at once."""
-    world, random = story.world, story.world.random
+    world, random = scene.world, scene.world.random
 
     def want() -> None:
-        at_work = [o for o in story.operators if not o.is_over]
+        at_work = [o for o in scene.operators if not o.is_over]
         if len(at_work) > 1 or (at_work and random.random() < 0.8):
             return
-        current = newest(story)
-        lost = [n.member for n in story.safekeepers if n.loss and n.member in current.members]
+        current = scene.newest_members()
+        lost = [n.member for n in scene.safekeepers if n.loss and n.member in current.members]
         goal, coming = None, list[Newcomer]()
         if world.options.resizes and not lost and random.random() < RESIZES:
-            goal, coming = _resized(story, current)
+            goal, coming = _resized(scene, current)
         if goal is None:
-            goal, coming = _replaced(story, current, lost)
-        operator = Operator(story, goal, coming)
-        story.operators.append(operator)
+            goal, coming = _replaced(scene, current, lost)
+        operator = Operator(scene, goal, coming)
+        scene.operators.append(operator)
         if world.options.cancels and random.random() < CANCELS:
             world.later(random.uniform(0, CANCEL_MS_MAX), operator.cancel)
 
@@ -325,51 +289,51 @@ def schedule(story: Story) -> None:
 
 
 def _replaced(
-    story: Story, current: Configuration, lost: Sequence[str]
+    scene: Scene, current: Configuration, lost: Sequence[str]
 ) -> tuple[Goal, list[Newcomer]]:
-    random = story.world.random
+    random = scene.world.random
     leaving = random.choice(lost or current.members)
-    number = len(story.safekeepers) + 10 + unseen(story)
-    same = random.random() < 0.5 and not is_contested(story)
+    number = len(scene.safekeepers) + 10 + unseen(scene)
+    same = random.random() < 0.5 and not is_contested(scene)
     joining = member_id(leaving) if same else number
-    zone = zone_of(joining, is_used=story.world.options.has_zones)
+    zone = zone_of(joining, is_used=scene.world.options.has_zones)
     arriving = newcomers.Newcomer(joining, f"n{number}:1", NEWCOMER, zone)
-    instead = random.random() < 0.3 and not is_contested(story)
-    late = goal_facts(story)
+    instead = random.random() < 0.3 and not is_contested(scene)
+    late = goal_facts(scene)
     whom = ("main", (member_id(leaving),), (arriving,))
     goal = Goal(*whom, instead=instead, allow_zone_stop=True, **late)
-    return goal, [Newcomer(story, joining)]
+    return goal, [Newcomer(scene, joining)]
 
 
-def _zoned(story: Story, current: Configuration) -> Goal:
+def _zoned(scene: Scene, current: Configuration) -> Goal:
     """Return a goal that gives members other zones, and counts more or fewer of them."""
-    random = story.world.random
+    random = scene.world.random
     zones = tuple((member_id(m), random.choice(LABELS)) for m in current.members)
     counted = [0, *(z for z in (2, 3) if z <= len({zone for _, zone in zones}))]
     return Goal("main", ack_zones=random.choice(counted), zones=zones, allow_zone_stop=True)
 
 
-def _resized(story: Story, current: Configuration) -> tuple[Goal | None, list[Newcomer]]:
+def _resized(scene: Scene, current: Configuration) -> tuple[Goal | None, list[Newcomer]]:
     """Return a goal of another size or ack quorum, or None if there is none just now."""
-    random, size = story.world.random, len(current.members)
-    if story.world.options.has_zones and random.random() < ZONES:
-        return _zoned(story, current), []
+    random, size = scene.world.random, len(current.members)
+    if scene.world.options.has_zones and random.random() < ZONES:
+        return _zoned(scene, current), []
     change = random.choice((-2, -1, 0, 1, 2))
     later = size + change
     if not 1 <= later <= MEMBERS_MAX:
         return None, []
     quorum = random.choice(range(majority(later) if random.random() < 0.7 else 1, later + 1))
     leaving = tuple(map(member_id, random.sample(current.members, max(0, -change))))
-    number = len(story.safekeepers) + 10 + unseen(story)
-    coming = [Newcomer(story, number + n) for n in range(max(0, change))]
+    number = len(scene.safekeepers) + 10 + unseen(scene)
+    coming = [Newcomer(scene, number + n) for n in range(max(0, change))]
     joining = tuple(
         newcomers.Newcomer(
             each.acceptor_id, f"n{each.acceptor_id}:1", NEWCOMER - n,
-            zone_of(each.acceptor_id, is_used=story.world.options.has_zones),
+            zone_of(each.acceptor_id, is_used=scene.world.options.has_zones),
         )
         for n, each in enumerate(coming)
     )  # fmt: skip
-    late = goal_facts(story)
+    late = goal_facts(scene)
     goal = Goal(
         "main", leaving, joining, quorum, allow_single_ack=True, allow_zone_stop=True, **late
     )

@@ -5,80 +5,66 @@ The plots need two servers that will not be refused, and the end of a run needs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.proof.sim.primary import Primary
-from tests.proof.sim.replacing import newest
-from tests.proof.sim.safekeeper_node import SafekeeperNode
+from tests.proof.sim.scene import Scene
 from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
-if TYPE_CHECKING:
-    from tests.proof.sim.story import Story
 
-
-def members(story: Story) -> list[SafekeeperNode]:
-    """Return the safekeepers that have their disks and were not replaced."""
-    well = [node for node in story.safekeepers if node.loss is None]
-    if not story.world.options.replaces:
-        return well
-    return [node for node in well if node.member in newest(story).everyone]
-
-
-def _best(story: Story) -> Driver | None:
+def _best(scene: Scene) -> Driver | None:
     """Return the driver whose log an election among all running members would choose, or None."""
 
     def rank(driver: Driver) -> tuple[Ballot, Lsn]:
         last = cut(driver.acceptor.durable.history, driver.flush_lsn)[-1]
         return last.ballot, driver.flush_lsn
 
-    drivers = [node.driver for node in members(story) if node.driver is not None]
+    drivers = [node.driver for node in scene.members() if node.driver is not None]
     return max(drivers, key=rank, default=None)
 
 
-def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
+def best_log(scene: Scene) -> tuple[WalStore, Lsn] | None:
     """Return that log and its record end, or None if no member runs."""
-    best = _best(story)
+    best = _best(scene)
     if best is None:
         return None
     return best.store, best.store.record_end(best.flush_lsn).end_lsn
 
 
-def timelines_of(story: Story) -> Timelines:
+def timelines_of(scene: Scene) -> Timelines:
     """Return the timelines that the best log has followed."""
-    best = _best(story)
+    best = _best(scene)
     assert best is not None
     return Timelines(cut(best.acceptor.durable.history, best.flush_lsn))
 
 
-def survivor_of(story: Story) -> Primary | None:
+def survivor_of(scene: Scene) -> Primary | None:
     """Return a server that has every acknowledged byte and agrees with the best log, or None."""
-    log = best_log(story)
-    for primary in reversed(story.primaries):
-        if log is not None and primary.has_all_of(story.oracles.acknowledged):
+    log = best_log(scene)
+    for primary in reversed(scene.primaries):
+        if log is not None and primary.has_all_of(scene.oracles.acknowledged):
             store, end_lsn = log
             if end_lsn <= primary.flush_lsn and _agree(store, primary, end_lsn):
                 return primary
     return None
 
 
-def restored(story: Story) -> Primary | None:
+def restored(scene: Scene) -> Primary | None:
     """Return a server rebuilt from the log, as `restore` does, or None if no server wrote it.
 
     It has all acknowledged WAL only after a settle.
     """
-    log = best_log(story)
+    log = best_log(scene)
     if log is None:
         return None
     store, end_lsn = log
-    for primary in story.primaries:
+    for primary in scene.primaries:
         if end_lsn <= primary.maker.end_lsn and _agree(store, primary, end_lsn):
             clone = primary.clone("pgR", end_lsn)
-            clone.go_on_as(timelines_of(story))
-            story.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
+            clone.go_on_as(timelines_of(scene))
+            scene.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
             return clone
     return None
 

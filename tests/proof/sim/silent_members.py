@@ -8,11 +8,11 @@ is elected finds it in the configuration, and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tests.proof.sim.disk_trouble import Loss
 from tests.proof.sim.proposer_node import ProposerNode
-from tests.proof.sim.replacing import NEWCOMER, Newcomer, Operator, newest
+from tests.proof.sim.replacing import NEWCOMER, Newcomer, Operator
+from tests.proof.sim.scene import Command, Scene
 from tests.proof.sim.zones import zone_of
 from walkeeper_common.quorum import shown_spare, spare_id
 from walkeeper_proposer.consensus import newcomers
@@ -20,9 +20,6 @@ from walkeeper_proposer.consensus.changing import Goal
 from walkeeper_proposer.consensus.deciding import Steps
 from walkeeper_proposer.consensus.repairing import Auditor, Repair, well_members
 from walkeeper_proposer.consensus.sparing import SpareGoal, change_spares
-
-if TYPE_CHECKING:
-    from tests.proof.sim.story import Story
 
 GRACE_S = 2.5
 LOOK_MS = 500
@@ -36,9 +33,9 @@ class SpareOperator(Operator):
 
     kind = done = "lists of spares"
 
-    def __init__(self, story: Story, spares: SpareGoal, coming: Sequence[Newcomer]) -> None:
+    def __init__(self, scene: Scene, spares: SpareGoal, coming: Sequence[Newcomer]) -> None:
         self.spares = spares
-        super().__init__(story, Goal("main"), coming)
+        super().__init__(scene, Goal("main"), coming)
 
     def begin(self, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
         return change_spares(self.spares, places, draw)
@@ -50,10 +47,10 @@ class Repairer(Operator):
     kind, done = "repairs", "members repaired"
 
     def __init__(
-        self, story: Story, repair: Repair, spare: Newcomer, by: ProposerNode, auditor: Auditor
+        self, scene: Scene, repair: Repair, spare: Newcomer, by: ProposerNode, auditor: Auditor
     ) -> None:
         self.repair, self.by, self.auditor = repair, by, auditor
-        super().__init__(story, repair.goal("main", NEWCOMER), [spare])
+        super().__init__(scene, repair.goal("main", NEWCOMER), [spare])
 
     def is_dead(self) -> bool:
         return not self.by.is_alive and self.by.stop is None  # killed; it goes on after an election
@@ -66,42 +63,42 @@ class Repairer(Operator):
 class Watch:
     """The spares' processes, and what each proposer has seen of the members."""
 
-    def __init__(self, story: Story) -> None:
-        self.story, self.world = story, story.world
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.world = scene, scene.world
         self.processes: dict[str, Newcomer] = {}
         self._auditors: dict[str, Auditor] = {}
 
     def name_spares(self) -> None:
         """Let an operator add a spare, or take one off the list."""
-        random, listed = self.world.random, newest(self.story).spares
+        random, listed = self.world.random, self.scene.newest_members().spares
         if any(isinstance(each, SpareOperator) for each in self._at_work()):
             return
         if listed and (len(listed) == SPARES_MAX or random.random() < 0.3):
             gone = random.choice(listed)
-            self.story.operators.append(
-                SpareOperator(self.story, SpareGoal("main", (), (spare_id(gone),)), [])
+            self.scene.operators.append(
+                SpareOperator(self.scene, SpareGoal("main", (), (spare_id(gone),)), [])
             )
             return
         number = 100 + len(self.processes)
-        coming = Newcomer(self.story, number)
+        coming = Newcomer(self.scene, number)
         zone = zone_of(number, is_used=self.world.options.has_zones)
         self.processes[shown_spare(number, f"n{number}:1", zone)] = coming
         wanted = (newcomers.Newcomer(number, f"n{number}:1", NEWCOMER, zone),)
         goal = SpareGoal("main", wanted)
-        self.story.operators.append(SpareOperator(self.story, goal, [coming]))
+        self.scene.operators.append(SpareOperator(self.scene, goal, [coming]))
 
     def lose_disk(self) -> None:
         """Let a member lose its disk, if so many others are left that nothing is lost."""
-        well = [each for each in self.story.safekeepers if each.loss is None and each.driver]
-        if newest(self.story).spares and self.story.disks_to_lose() > 0:
+        well = [each for each in self.scene.safekeepers if each.loss is None and each.driver]
+        if self.scene.newest_members().spares and self.scene.disks_to_lose() > 0:
             self.world.random.choice(well).lose_disk(self.world.random.choice(list(Loss)))
 
-    def _at_work(self) -> list[Operator]:
-        return [each for each in self.story.operators if not each.is_over]
+    def _at_work(self) -> list[Command]:
+        return [each for each in self.scene.operators if not each.is_over]
 
     def look(self) -> None:
         """Let each proposer that leads audit its members."""
-        for proposer in self.story.alive():
+        for proposer in self.scene.alive():
             self._audit(proposer)
         self.world.later(LOOK_MS, self.look)
 
@@ -119,12 +116,12 @@ class Watch:
             return
         self.world.say(proposer.name, f"REPAIR {repair.shown}")
         spare = self.processes[repair.spare]
-        self.story.operators.append(Repairer(self.story, repair, spare, proposer, auditor))
+        self.scene.operators.append(Repairer(self.scene, repair, spare, proposer, auditor))
 
 
-def schedule(story: Story) -> None:
+def schedule(scene: Scene) -> None:
     """Name spares and lose disks now and then, and audit all the time."""
-    watch = Watch(story)
-    story.world.every(NAMED_A_MINUTE, watch.name_spares)
-    story.world.every(LOST_A_MINUTE, watch.lose_disk)
-    story.world.later(LOOK_MS, watch.look)
+    watch = Watch(scene)
+    scene.world.every(NAMED_A_MINUTE, watch.name_spares)
+    scene.world.every(LOST_A_MINUTE, watch.lose_disk)
+    scene.world.later(LOOK_MS, watch.look)
