@@ -17,6 +17,15 @@ CLOSING = (
         searched_by=(CLOSE,),
     ),
     Mutant(
+        "proposer-of-a-closed-log-starts-again",
+        "M7",
+        "a supervisor does not start the proposer of a closed log again",
+        (Edit("_refuse_or_go_on", "LogClosed(stop.text)", "Refused(stop.text)"),),
+        turns_red="tests/common/test_daemon_ends.py::"
+        "test_the_unit_does_not_start_the_proposer_of_a_closed_log_again",
+        why_named="the simulator has no supervisor that reads exit codes",
+    ),
+    Mutant(
         "settle-opens-a-closed-log",
         "M7",
         "a settle keeps a log closed",

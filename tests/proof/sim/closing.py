@@ -42,7 +42,7 @@ def demand_close(story: Story) -> None:
     server.restart()
     proposer = story.start_proposer(take_over=True, primary=server, resumes=True)
     story.world.run_until(story.world.now_ms + HEAL_S * 1000, stop=proposer.is_gone)
-    if proposer.has_led or proposer.stop is None or proposer.stop.outcome is not Outcome.REFUSED:
+    if proposer.has_led or proposer.stop is None or proposer.stop.outcome is not Outcome.CLOSED:
         raise NoProgress(f"a proposer of the closed log ended with {proposer.stop}")
     story.world.random.choice(members(story)).crash()
     _close(story)
