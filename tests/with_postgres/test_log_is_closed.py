@@ -66,6 +66,30 @@ def test_a_closed_log_is_served_to_its_end_and_never_written_again(cluster: Clus
     assert closed_lsn(cluster) == end
 
 
+def checked(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """Return the state and the text of each line of `walkeeper check` that is of the primary."""
+    words = ("check", "--json", "--safekeepers", cluster.addresses, "--dsn", cluster.primary.dsn())
+    found = json.loads(walkeeper(*words).stdout)["checks"]
+    assert not any(each["check"] in ("commit", "quorum", "restore") for each in found), found
+    names = ("primary", "primary slot", "attached")
+    return {
+        each["check"]: (each["state"], each["text"]) for each in found if each["check"] in names
+    }
+
+
+def test_check_tells_a_primary_to_leave_a_closed_log(cluster: Cluster) -> None:
+    """It commits no marker there, which would hang."""
+    closed_lsn(cluster)
+    cluster.proposer.ended()
+    attached = checked(cluster)
+    assert attached["attached"][0] == "FAILED" and "closed log" in attached["attached"][1]
+    dsn = cluster.primary.dsn()
+    assert walkeeper("detach", "--dsn", dsn).returncode == 0
+    assert checked(cluster)["primary slot"][0] == "WARNING"
+    assert walkeeper("detach", "--dsn", dsn, "--drop-slot").returncode == 0
+    assert checked(cluster)["primary"][0] == "OK"
+
+
 def test_a_lost_member_of_a_closed_log_is_replaced(cluster: Cluster) -> None:
     """No proposer leads this log: the command holds the elections itself."""
     end = closed_lsn(cluster)

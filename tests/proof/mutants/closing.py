@@ -76,4 +76,13 @@ CLOSING = (
         turns_red="tests/cli/test_closed_status.py::test_a_close_counts_when_an_ack_quorum_has_it",
         why_named="`status` decides nothing that a search judges",
     ),
+    Mutant(
+        "closed-log-hides-waiting-commits",
+        "M7",
+        "status says that commits wait for a closed log",
+        (Edit("waits_for_nobody", 'not primary["waiting"]', "True"),),
+        turns_red="tests/cli/test_closed_status.py::"
+        "test_commits_that_wait_for_a_closed_log_are_critical",
+        why_named="`status` decides nothing that a search judges",
+    ),
 )
