@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import ssl
 from pathlib import Path
@@ -106,7 +105,7 @@ def test_libpq_refuses_a_port_that_does_not_offer_what_it_demands(
             f"{name}={value}" for name, value in demand.items()
         )
         with pytest.raises(psycopg.OperationalError, match=refusal):
-            await asyncio.to_thread(psycopg.connect, connection)
+            await psycopg.AsyncConnection.connect(connection)
 
     with_port(story, None, plain=PlainPeers(), users=FixedUsers(USERS))
 
