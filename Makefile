@@ -197,6 +197,7 @@ chaos: install system-packages
 patroni: install
 	$(BIN)/python -m tests.patroni
 	$(BIN)/python -m tests.patroni --password --only standby-cluster
+	$(BIN)/python -m tests.patroni --password --only failovers
 
 barman: install
 	$(BIN)/python -m tests.barman

@@ -11,6 +11,11 @@ from typing import Any
 
 from walkeeper_admin.member_sets import have_quorum
 
+RELEASE = (
+    "`walkeeper detach --drop-slot` releases them; for the quorum's guarantee let the primary "
+    "write a new log: `walkeeper create --cluster NEW`"
+)
+
 
 def closed_facts(
     facts: dict[str, Any],
@@ -49,3 +54,16 @@ def unaware(
 def again(cluster: dict[str, Any]) -> str:
     """Return the remedy for a close that has not reached everyone."""
     return f"run `walkeeper logs close {cluster['name']}` again with all members up"
+
+
+def waits_for_nobody(cluster: dict[str, Any]) -> str | None:
+    """Return the text on commits that wait for the proposer of a closed log, or None.
+
+    Without them the primary is nobody's business: it is detached, or writes another log."""
+    primary = cluster.get("primary")
+    if primary is None or primary["connected"] or not primary["waiting"]:
+        return None
+    return (
+        f"{primary['waiting']} commits wait since {primary['waiting_since']} for the proposer of "
+        "this log, which is closed"
+    )

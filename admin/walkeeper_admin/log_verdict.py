@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_troubles
-from walkeeper_admin.closed_logs import again, unaware
+from walkeeper_admin.closed_logs import RELEASE, again, unaware, waits_for_nobody
 from walkeeper_admin.member_sets import lacking_in
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
@@ -312,6 +312,10 @@ def _hanging(cluster: dict[str, Any]) -> list[Reason]:
     primary = cluster.get("primary")
     if primary is None:
         return []
+    if cluster.get("closed_lsn"):
+        text = waits_for_nobody(cluster)
+        since = primary["waiting_since"]
+        return [Reason("commits_wait", State.CRITICAL, text, RELEASE, since)] if text else []
     if not primary["connected"]:
         why = f": {primary['error']}" if primary["error"] else ""
         text = f"the proposer has no connection to the primary{why}"
@@ -334,7 +338,8 @@ def _hanging(cluster: dict[str, Any]) -> list[Reason]:
 def _unprotected(cluster: dict[str, Any]) -> list[Reason]:
     """Return the reasons for which commits return without the quorum."""
     primary = cluster.get("primary")
-    if primary is None or not primary["connected"] or cluster.get("kind") == "logical":
+    is_another_log = cluster.get("kind") == "logical" or cluster.get("closed_lsn")
+    if primary is None or not primary["connected"] or is_another_log:
         return []
     found = []
     state = primary["sync_state"]

@@ -4,6 +4,7 @@
       RemoteProtocolError   the peer broke the protocol: close this connection
       Refused               the peer may not do what it asks; the text says why and what to do
         WalRemoved          the WAL asked for is no longer kept here
+        LogClosed           the log takes no more WAL, for good: end the daemon, never start again
       Unreachable           no safekeeper answered: ask another one, or ask again
       Deposed               a greater ballot exists: an elected proposer stops for good
       StorageError          our disk failed: acknowledge nothing from here on, reads may go on
@@ -16,7 +17,7 @@ to start under `python -O`, which would remove the checks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from walkeeper_common.lsn import Lsn
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 class WalkeeperError(Exception):
     """The base: catch it only where the answer to a user or a peer is given."""
+
+    exit_code: ClassVar[int] = 1  # of a daemon that ends by it
 
 
 class RemoteProtocolError(WalkeeperError):
@@ -40,6 +43,12 @@ class WalRemoved(Refused):
     def __init__(self, lsn: Lsn, first_lsn: Lsn) -> None:
         super().__init__(f"WAL at {lsn} is no longer kept here; the oldest kept is at {first_lsn}")
         self.lsn, self.first_lsn = lsn, first_lsn
+
+
+class LogClosed(Refused):
+    """`walkeeper logs close` has ended the log. The systemd unit names this exit code."""
+
+    exit_code = 3
 
 
 class Unreachable(WalkeeperError):

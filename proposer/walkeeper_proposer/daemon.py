@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Deposed, Refused
+from walkeeper_common.errors import Deposed, LogClosed, Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.severity import Severity
@@ -103,12 +103,14 @@ async def _main(settings: ProposerSettings) -> int:
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
-    """Raise Deposed or Refused, unless a new proposer, with a new id, is to try."""
+    """Raise Deposed, LogClosed or Refused, unless a new proposer, with a new id, is to try."""
     match stop.outcome:
         case Outcome.NEW_ELECTION:
             logger.warning("a new election is needed: %s", stop.text)
         case Outcome.DEPOSED:
             raise Deposed(stop.text)
+        case Outcome.CLOSED:
+            raise LogClosed(stop.text)
         case _:
             raise Refused(stop.text)
 

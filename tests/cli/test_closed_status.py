@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from walkeeper_admin.check.finding import Grade
+from walkeeper_admin.check.status_checks import _members
 from walkeeper_admin.closed_logs import closed_facts
 from walkeeper_admin.log_verdict import State, judge
 from walkeeper_admin.status import table
@@ -72,3 +74,29 @@ def test_an_interrupted_close_is_named_with_the_command() -> None:
     (reason,) = verdict.reasons
     assert verdict.state is State.CRITICAL and reason.code == "closing"
     assert "interrupted" in reason.text and "walkeeper logs close main" in reason.remedy
+
+
+def asked(**primary: Any) -> dict[str, Any]:
+    """Return the document of a closed log whose `--dsn` answered so."""
+    report = {
+        "connected": False, "streaming": False, "sync_state": "absent", "since": None, "waiting": 0,
+        "waiting_since": None, "lowered": [], "error": "no proposer walkeeper is connected to it",
+    }  # fmt: skip
+    known = facts(answer("0/5"), answer("0/5"), answer("0/5"))
+    known["primary"] = {**report, **primary}
+    return document(known, *(line(n, "0/5") for n in (1, 2, 3)))
+
+
+def test_a_closed_log_wants_no_primary() -> None:
+    detached = asked()
+    of_another_log = asked(connected=True, streaming=True, sync_state="async", waiting=2)
+    for found in (detached, of_another_log):
+        assert judge(found).state is State.OK
+        (members,) = _members(found)
+        assert members.grade is Grade.OK and "closed at 0/5" in members.text
+
+
+def test_commits_that_wait_for_a_closed_log_are_critical() -> None:
+    (reason,) = judge(asked(waiting=2, waiting_since="2026-11-27T00:00:00Z")).reasons
+    assert reason.code == "commits_wait" and reason.state is State.CRITICAL
+    assert "closed" in reason.text and "walkeeper detach" in reason.remedy

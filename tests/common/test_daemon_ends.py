@@ -18,15 +18,16 @@ from typing import cast
 import pytest
 import uvloop
 
+from tests.support.folders import ROOT
 from tests.support.waiting import LIMIT_S, until
-from walkeeper_common.errors import RemoteProtocolError, StorageError
+from walkeeper_common.errors import Refused, RemoteProtocolError, StorageError, WalkeeperError
 from walkeeper_common.shell.worker_thread import LoopShare
 from walkeeper_lab.local import supervision
 from walkeeper_lab.local.child_process import ChildProcess
 from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Stop
-from walkeeper_proposer.daemon import _Life
+from walkeeper_proposer.daemon import _Life, _refuse_or_go_on
 from walkeeper_proposer.monitoring import endpoints
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
@@ -93,6 +94,28 @@ def test_an_error_of_a_peer_or_one_that_nobody_waits_for_ends_nothing(
 ) -> None:
     code, said = run_briefly(what, error, lives_s=0.2)
     assert (code, "defect: " in said) == (7, False), said
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [("LogClosed('the log was closed')", 3), ("Refused('a server')", 1)]
+)
+def test_an_expected_error_ends_the_daemon_with_the_code_of_its_class(
+    error: str, code: int
+) -> None:
+    raises = f"from walkeeper_common.errors import LogClosed, Refused\n    raise {error}"
+    in_group = f"{raises.replace('raise ', 'raise BaseExceptionGroup(str(), [')}])"
+    for what in (raises, in_group):
+        ended, said = run_briefly(what, error, lives_s=50)
+        assert (ended, "Traceback" in said) == (code, False), said
+
+
+def test_the_unit_does_not_start_the_proposer_of_a_closed_log_again() -> None:
+    """A close is for good (M7): each further start would be refused."""
+    with pytest.raises(WalkeeperError) as caught:
+        _refuse_or_go_on(Stop(Outcome.CLOSED, "the log was closed"))
+    unit = (ROOT / "docs/systemd/walkeeper-proposer.service").read_text()
+    assert f"RestartPreventExitStatus={caught.value.exit_code}\n" in unit
+    assert caught.value.exit_code != Refused.exit_code
 
 
 def on_uvloop(body: Callable[[list[object]], Coroutine[object, object, None]]) -> None:

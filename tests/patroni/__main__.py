@@ -3,7 +3,7 @@
     python -m tests.patroni                     with the real Patroni from PyPI
     python -m tests.patroni --only failovers    two of them
     python -m tests.patroni --only switchover   or standby-cluster, collision, equal-forks
-    python -m tests.patroni --password          the safekeepers ask the standby cluster for one
+    python -m tests.patroni --password          over TLS, and with a password for standby clusters
 
 The configuration is that of docs/patroni.
 
@@ -33,7 +33,7 @@ import time
 from collections.abc import Sequence
 
 from tests.patroni.nodes import MORE_PACKAGES, Node, Site
-from tests.support.cluster import walkeeper
+from tests.support.cluster import Daemon, walkeeper
 from tests.support.installations import Unavailable
 from tests.support.journal import Journal
 from tests.support.program_parser import program_parser
@@ -59,11 +59,12 @@ class Play:
     def __init__(self, site: Site, commits: int) -> None:
         self.site, self.cluster, self.commits = site, site.cluster, commits
         self.journals: list[Journal] = []
-        self.proposers = {
-            node.name: self.cluster.new_proposer(node.name, "--follow", dsn=node.dsn())
-            for node in site.nodes
-        }
+        self.proposers = {node.name: self._proposer(node) for node in site.nodes}
         self.is_good = True
+
+    def _proposer(self, node: Node) -> Daemon:
+        options = ("--follow", *self.site.proposer_options)
+        return self.cluster.new_proposer(node.name, *options, dsn=node.dsn())
 
     def begin(self, *, with_second: bool) -> None:
         """Make the log and the switch before the second node, as docs/patroni.md says."""
@@ -213,8 +214,7 @@ class Play:
             self.proposers[first.name].kill()
         say(f"elsewhere streams from safekeeper {self._streams(elsewhere)}; node1 is gone")
         self.journals.append(journal)
-        proposer = self.cluster.new_proposer("elsewhere", "--follow", dsn=elsewhere.dsn())
-        self.proposers["elsewhere1"] = proposer
+        proposer = self.proposers["elsewhere1"] = self._proposer(elsewhere)
         proposer.start()
         elsewhere.configure_cluster({"standby_cluster": None})
         wait_until(lambda: elsewhere.is_leader, UP_S)
@@ -273,7 +273,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--password",
         action="store_true",
-        help="the safekeepers have a users file, and Patroni's standby cluster gives its password",
+        help="the safekeepers have TLS and a users file; Patroni's commands and the proposers have "
+        "a certificate, and its standby cluster gives a password",
     )
     asked = parser.parse_args(arguments)
     plays = PLAYS if asked.only is None else (asked.only,)

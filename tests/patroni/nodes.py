@@ -162,11 +162,12 @@ class Site:
     ) -> None:
         self.directory, self._asks_for_passwords = directory, asks_for_passwords
         self.programs = tool_programs(*PATRONI)
-        # A users file is for PostgreSQL's clients. restore gets history files as such a client, but
-        # proves itself by a certificate.
+        # A users file is for PostgreSQL's clients. Patroni's commands and the proposers prove
+        # themselves by a certificate, which serves restore, settle and proposer (docs/patroni.md).
         files = TlsFiles(directory) if asks_for_passwords else None
-        own_file = "" if files is None else files.path(Role.RESTORE, "patroni")
+        own_file = "" if files is None else files.path(Role.ADMIN, "patroni")
         self.script = self._script(installation, own_file)
+        self.proposer_options = ("--tls", own_file) if own_file else ()
         self.raft = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         self.nodes = [
             Node(name, directory / name, free_port(), free_port()) for name in ("node1", "node2")
@@ -211,9 +212,10 @@ class Site:
         `restore` needs no psycopg, and it ignores PYTHONPATH."""
         script = self.directory / "walkeeper"
         command = f"PYTHONPATH={installation.packages} exec {self.programs}/python"
-        variable = f"WALKEEPER_TLS={tls}" * bool(tls)
-        restore = f'[ "$1" = restore ] && {variable} exec {installation.script} "$@"'
-        script.write_text(f'#!/bin/sh\n{restore}\n{command} {installation.script} "$@"\n')
+        variable = f"export WALKEEPER_TLS={tls}\n" * bool(tls)
+        restore = f'[ "$1" = restore ] && exec {installation.script} "$@"'
+        text = f'#!/bin/sh\n{variable}{restore}\n{command} {installation.script} "$@"\n'
+        script.write_text(text)
         script.chmod(0o755)
         return script
 

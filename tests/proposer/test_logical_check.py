@@ -74,12 +74,11 @@ def check(
     end: LogicalEnd | None = None,
     waivers: Waivers | None = None,
     sealed: bool = False,
-    closed: bool = False,
     piece: int = 1 << 20,
     configuration: Configuration = CONFIGURATION,
 ) -> LogicalCheck:
     """Run the whole examination; the donor answers with pieces of `piece` bytes."""
-    history = (Fragment(NO_BALLOT, log.begin, 1, sealed, MEMBERS, 1, closed=closed),)
+    history = (Fragment(NO_BALLOT, log.begin, 1, sealed, MEMBERS, 1),)
     log_end = LogEnd(configuration, history, record_lsn or log.end, log.end)
     examination = (end or LogicalEnd()).examine(
         primary, log_end, waivers or Waivers(), Range(log.begin, log.end, 4, ballot), None
@@ -147,13 +146,6 @@ def test_a_sealed_log_needs_resume() -> None:
     assert check(PRIMARY, made_log(), sealed=True).verdict is Verdict.REFUSED
     resumed = check(PRIMARY, made_log(), sealed=True, waivers=Waivers(resume=True))
     assert resumed.verdict is Verdict.PASSED
-
-
-def test_a_closed_log_takes_no_primary_at_all() -> None:
-    promoted = replace(PRIMARY, timeline=2, timeline_file=b"1\t0/200\tx\n")
-    for primary in (PRIMARY, promoted):
-        found = check(primary, made_log(), closed=True, waivers=Waivers(resume=True))
-        assert found.verdict is Verdict.REFUSED and "was closed at" in found.text
 
 
 def test_a_promoted_primary_is_what_the_seal_waits_for() -> None:

@@ -261,7 +261,7 @@ class PlayedProposer:
                 stage.unlink(self, link + 1)
             case p.Stop(outcome, text, settled):
                 stage.tell(f"{self.name} stops: {outcome.value}")
-                if outcome is p.Outcome.REFUSED:
+                if outcome in (p.Outcome.REFUSED, p.Outcome.CLOSED):
                     stage.tell(f"    {text}")
                 if settled is not None:
                     stage.tell("    settled", at=settled.consensus_lsn)

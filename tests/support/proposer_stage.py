@@ -238,8 +238,8 @@ class ProposerStage:
                 return "AnnounceSoon"
             case BackOff(attempt):
                 return f"BackOff attempt={attempt}"
-            case Stop(Outcome.REFUSED, text):
-                return f"Stop refused: {text}"
+            case Stop(Outcome.REFUSED | Outcome.CLOSED as outcome, text):
+                return f"Stop {outcome.value}: {text}"
             case Stop(outcome, _):
                 return f"Stop {outcome.value}"
             case Note(text, facts):

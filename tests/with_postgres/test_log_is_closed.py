@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.change_consumer import create_slot, receive, transactions
-from tests.support.cluster import Cluster, lsn_of, walkeeper
+from tests.support.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.standbys import standby_of, wait_replayed
@@ -16,6 +16,7 @@ from tests.with_postgres.test_logical import SETTINGS as LOGICAL_SETTINGS
 from tests.with_postgres.test_logical import LogicalCluster, inserts
 from tests.with_postgres.test_refusals import assert_refused
 from tests.with_postgres.test_replace import add_safekeeper, lose_disk, replace_arguments
+from walkeeper_common.errors import LogClosed
 
 pytestmark = pytest.mark.postgres
 
@@ -31,6 +32,11 @@ def closed_lsn(cluster: Cluster, *options: str) -> str:
     return lsn
 
 
+def assert_closed(proposer: Daemon) -> None:
+    """Check that a proposer that starts ends with the code that its unit knows."""
+    assert_refused(proposer, "was closed at", "`walkeeper logs close`", code=LogClosed.exit_code)
+
+
 def test_a_closed_log_is_served_to_its_end_and_never_written_again(cluster: Cluster) -> None:
     primary = cluster.primary
     with standby_of(primary, cluster.ports[0]) as standby:
@@ -40,8 +46,8 @@ def test_a_closed_log_is_served_to_its_end_and_never_written_again(cluster: Clus
             journal.wait_for_more(20)
             end = closed_lsn(cluster)
         assert cluster.proposer.ended() == 1
-        assert_refused(cluster.proposer, "was closed at", "`walkeeper logs close`")
-        assert_refused(cluster.new_proposer("eager", "--take-over", "--resume"), "was closed at")
+        assert_closed(cluster.proposer)
+        assert_closed(cluster.new_proposer("eager", "--take-over", "--resume"))
         wait_replayed(standby, lsn_of(end))
         assert not journal.lost_in(standby)
     status = cluster.status()
@@ -58,6 +64,30 @@ def test_a_closed_log_is_served_to_its_end_and_never_written_again(cluster: Clus
     assert cluster.status()["verdict"]["exit_code"] == 0
     assert {line["flush_lsn"] for line in cluster.status()["safekeepers"]} == {end}
     assert closed_lsn(cluster) == end
+
+
+def checked(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """Return the state and the text of each line of `walkeeper check` that is of the primary."""
+    words = ("check", "--json", "--safekeepers", cluster.addresses, "--dsn", cluster.primary.dsn())
+    found = json.loads(walkeeper(*words).stdout)["checks"]
+    assert not any(each["check"] in ("commit", "quorum", "restore") for each in found), found
+    names = ("primary", "primary slot", "attached")
+    return {
+        each["check"]: (each["state"], each["text"]) for each in found if each["check"] in names
+    }
+
+
+def test_check_tells_a_primary_to_leave_a_closed_log(cluster: Cluster) -> None:
+    """It commits no marker there, which would hang."""
+    closed_lsn(cluster)
+    cluster.proposer.ended()
+    attached = checked(cluster)
+    assert attached["attached"][0] == "FAILED" and "closed log" in attached["attached"][1]
+    dsn = cluster.primary.dsn()
+    assert walkeeper("detach", "--dsn", dsn).returncode == 0
+    assert checked(cluster)["primary slot"][0] == "WARNING"
+    assert walkeeper("detach", "--dsn", dsn, "--drop-slot").returncode == 0
+    assert checked(cluster)["primary"][0] == "OK"
 
 
 def test_a_lost_member_of_a_closed_log_is_replaced(cluster: Cluster) -> None:
@@ -83,7 +113,7 @@ def test_a_closed_logical_log_is_served_to_its_end() -> None:
             at = cluster.end_lsn()
             end = closed_lsn(cluster)
             assert cluster.proposer.ended() == 1
-            assert_refused(cluster.proposer, "was closed at")
+            assert_closed(cluster.proposer)
             received = receive(cluster.ports[1], "late", at)
             assert [row["id"] for row in inserts(transactions(received), "public.kept")] == ["2"]
             assert closed_lsn(cluster) == end

@@ -34,11 +34,11 @@ def shared() -> Iterator[Cluster]:
             journal.wait_for_more(50)
 
 
-def assert_refused(daemon: Daemon, *words: str) -> None:
-    """Check that it ends with 1, and that its last line has all of this and no traceback."""
+def assert_refused(daemon: Daemon, *words: str, code: int = 1) -> None:
+    """Check that it ends with `code`, and that its last line has all of this and no traceback."""
     daemon.start(wait=False)
-    code, said = daemon.ended(), daemon.output()
-    assert code == 1, f"{code}: {said}"
+    ended, said = daemon.ended(), daemon.output()
+    assert ended == code, f"{ended}: {said}"
     assert "Traceback" not in said, said
     last = said.splitlines()[-1]
     assert all(word in last for word in words), said

@@ -21,7 +21,7 @@ from walkeeper_admin.check.marker import (
     wait_archived,
     wait_on_quorum,
 )
-from walkeeper_admin.check.primary_checks import from_primary
+from walkeeper_admin.check.primary_checks import from_primary, from_primary_of_closed_log
 from walkeeper_admin.check.status_checks import from_status
 from walkeeper_admin.log_verdict import name_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
@@ -50,12 +50,14 @@ def run(settings: CheckSettings) -> Iterator[Finding]:
     yield from from_status(document)
     names = [name_of(line) for line in document["safekeepers"]]
     yield from asyncio.run(from_certificates(settings.safekeepers, names, settings.timeout_s))
+    is_closed = document["cluster"].get("closed_lsn") is not None
     if settings.dsn is not None:
         leader = document["cluster"]["proposer"]
         name = leader["application_name"] if leader else DEFAULT_NAME
-        yield from asyncio.run(from_primary(settings.dsn, name, settings.slot))
+        ask = from_primary_of_closed_log if is_closed else from_primary
+        yield from asyncio.run(ask(settings.dsn, name, settings.slot))
     yield from from_reports(document)
-    if settings.dsn is not None and document["cluster"]["kind"] != "logical":
+    if settings.dsn is not None and document["cluster"]["kind"] != "logical" and not is_closed:
         yield from _followed(settings, settings.dsn)
     if settings.archive is not None:
         system_id = document["cluster"]["system_id"]

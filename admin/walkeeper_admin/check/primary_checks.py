@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
+from walkeeper_admin.closed_logs import RELEASE
 from walkeeper_admin.primary.primary_settings import standby_names, warnings
 from walkeeper_admin.primary.requirements import FACTS, PrimaryFacts, lines_to_set
 from walkeeper_admin.primary.standby_names import requires
@@ -32,6 +33,27 @@ async def from_primary(dsn: str, name: str, slot: str) -> list[Finding]:
     except Refused as error:
         why = "commits go through this server"
         return [Finding("primary", Grade.FAILED, str(error), why, "start it, or mend --dsn")]
+
+
+async def from_primary_of_closed_log(dsn: str, name: str, slot: str) -> list[Finding]:
+    """Return the findings of a server whose log was closed; it may write another one since."""
+    try:
+        async with connected(dsn) as sql:
+            row: Any = await sql.fetchrow(SLOT, slot)
+            setting = (await standby_names(sql)).setting
+    except Refused as error:
+        return [ok("primary", f"a closed log needs none; {error}")]
+    if row is not None and row["active"]:
+        return [ok("primary", f"the proposer of another log reads slot {slot}")]
+    if requires(setting, name):
+        text = f"synchronous_standby_names = {setting!r} requires the proposer of a closed log"
+        why = "commits hang"
+        return [Finding("attached", Grade.FAILED, text, why, RELEASE)]
+    if row is not None:
+        text = f"slot {slot} stays and keeps {row['kept']:,} bytes for a log that was closed"
+        why = "the primary's disk fills, since no proposer reads this slot again"
+        return [Finding("primary slot", Grade.WARNING, text, why, "walkeeper detach --drop-slot")]
+    return [ok("primary", "it neither waits for the closed log nor keeps WAL for it")]
 
 
 async def _settings(sql: asyncpg.Connection, slot: str) -> Finding:

@@ -48,6 +48,8 @@ def _members(document: dict[str, Any]) -> list[Finding]:
     ]  # fmt: skip
     if found:
         return found
+    if closed_lsn := cluster.get("closed_lsn"):
+        return [ok("members", f"closed at {closed_lsn}, and each of them has all of it")]
     count, needed = len(cluster["members"]), shown_acks(set_of(cluster))
     return [ok("members", f"{count} of {count} have what is committed; a commit needs {needed}")]
 

@@ -1,7 +1,7 @@
 """The edges of every daemon: event loop, signals, readiness, systemd. A shell.
 
-`run_daemon` returns the exit code: 0 after SIGTERM or SIGINT, 1 with one clear line on stderr for
-every expected error. A defect keeps its traceback.
+`run_daemon` returns the exit code: 0 after SIGTERM or SIGINT. Every expected error has one clear
+line on stderr and the code of its class. A defect keeps its traceback.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NoReturn
 
 import uvloop
@@ -41,16 +41,21 @@ def run_daemon(
         take_descriptors()
         return uvloop.run(_with_signals(main))
     except WalkeeperError as error:
-        logger.critical("%s", error)
+        return _end_by([error])
     except BaseExceptionGroup as group:
         expected, defects = group.split(WalkeeperError)
         if defects is not None:
             raise defects from None
-        for leaf in _leaves(expected):
-            logger.critical("%s", leaf)
+        return _end_by(_leaves(expected))
     finally:
         background_output().flush()
-    return 1
+
+
+def _end_by(errors: Sequence[WalkeeperError]) -> int:
+    """Log the errors; return the greatest of their exit codes."""
+    for error in errors:
+        logger.critical("%s", error)
+    return max(error.exit_code for error in errors)
 
 
 def _keep_heap() -> None:
@@ -148,8 +153,8 @@ def notify_systemd(state: str) -> None:
             logger.warning("systemd could not be notified: %s", error)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException] | None) -> list[BaseException]:
-    found: list[BaseException] = []
+def _leaves(group: BaseExceptionGroup[WalkeeperError] | None) -> list[WalkeeperError]:
+    found: list[WalkeeperError] = []
     for error in group.exceptions if group else ():
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found

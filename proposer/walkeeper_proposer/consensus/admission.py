@@ -75,7 +75,6 @@ def refusal_at_sight(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) ->
     """Return why no bytes need to be compared, or None."""
     return (
         _another_cluster(primary, log.configuration)
-        or closed(log)
         or _unfit(primary, waivers)
         or _another_branch(primary, log)
         or (_left_out(primary, log) if primary.timeline > log.timeline else None)
@@ -196,7 +195,7 @@ def _sealed(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 
 
 def closed(log: LogEnd) -> str | None:
-    """Return the refusal of every primary if the log was closed, or None (M7)."""
+    """Return the refusal of every primary, not examined first, if the log was closed (M7)."""
     end_lsn = closed_lsn(log.borne_out)
     if end_lsn is None:
         return None

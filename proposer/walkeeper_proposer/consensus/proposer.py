@@ -35,7 +35,7 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings, primary_check, progress, rejections
-from walkeeper_proposer.consensus.admission import LogEnd
+from walkeeper_proposer.consensus.admission import LogEnd, closed
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.candidate import Candidate, elects
 from walkeeper_proposer.consensus.leadership import Leader
@@ -236,6 +236,8 @@ class Proposer:
 
     def _start_check(self, log: LogEnd, scope: Range) -> list[Effect]:
         assert self.primary is not None, f"{self.phase=}"
+        if (text := closed(log)) is not None:
+            return self._stop(Outcome.CLOSED, text)
         held = self.leader.held_wal if self.leader is not None else None
         self.check = self.campaign.examine(self.primary, log, self.campaign.waivers, scope, held)
         return self._checking(lambda check: check.start())
@@ -254,10 +256,9 @@ class Proposer:
             case Verdict.REFUSED:
                 outcome = Outcome.NEW_ELECTION if self.phase is Phase.LEADING else Outcome.REFUSED
                 return effects + self._stop(outcome, check.text)
-            case Verdict.UNKNOWN if self.phase is Phase.LEADING:
-                return [*effects, Note(check.text)]  # on_tick examines again
-            case Verdict.UNKNOWN:
-                return [*effects, Note(check.text), *self.become_backing_off()]
+            case Verdict.UNKNOWN:  # on_tick of a leader examines again
+                lost = [] if self.phase is Phase.LEADING else self.become_backing_off()
+                return [*effects, Note(check.text), *lost]
 
     def _check_passed(self) -> list[Effect]:
         match self.phase:

@@ -232,6 +232,7 @@ class Outcome(Enum):
 
     DEPOSED = "deposed"  # a greater ballot exists: exit, never campaign again
     REFUSED = "refused"  # the primary or the log must be looked at first: exit
+    CLOSED = "closed"  # the log takes no more WAL (M7): exit, and let no supervisor start it again
     NEW_ELECTION = "new election"  # this term cannot go on: start over as a new proposer
     SETTLED = "settled"
 

@@ -79,8 +79,6 @@ def refusal(
             f"the primary has system identifier {primary.system_id}, but this log belongs to "
             f"{configuration.system_id}; check --dsn, --safekeepers and --cluster"
         )
-    if (closed := gate.closed(log)) is not None:
-        return closed
     if primary.in_recovery:
         return "the server is in recovery; point --dsn at the primary"
     off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tests.house.monitoring.alerts import ALERTS
 from tests.proof.drill.incident_run import Result
 from tests.proof.drill.views import Sight
 from walkeeper_common.shell.version import program_version
@@ -27,9 +28,9 @@ and looks for each acknowledged row.
 
 The seconds are from the fault to the first answer that reports it, and in the last column from the
 remedy until all is well. The machine had other work, so read them as an upper bound. For an alert
-they end when its expression holds (`pending`). The alert fires after its own time in
-[alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules, and scrapes each second.
-An empty cell means that the view has nothing to report, by design:
+they end when its expression holds (`pending`). The alert fires after its own time, which follows the
+`+` and is that of [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules, and
+scrapes each second. An empty cell means that the view has nothing to report, by design:
 
 * A second proposer ends by itself, and has changed nothing.
 * A standby that lags by some MB is normal. `check` and the alert begin at 1 GB.
@@ -59,7 +60,8 @@ def page(results: Sequence[Result], missing: Sequence[str] = ()) -> str:
 
 def _row(result: Result) -> str:
     seen = {each.view: each for each in result.sights}
-    cells = [_cell(seen.get(view)) for view in VIEWS]
+    cells = [_cell(seen.get(view)) for view in VIEWS[:-1]]
+    cells.append(_alert_cell(seen.get(VIEWS[-1])))
     well = "**not**" if result.well_after_s is None else f"{result.well_after_s:.0f} s"
     incident = result.incident
     name = f"[{incident.name}](#{_anchor(incident.name)})"
@@ -72,12 +74,25 @@ def _cell(sight: Sight | None) -> str:
     return "**silent**" if sight.after_s is None else f"{sight.after_s:.0f} s"
 
 
+def _alert_cell(sight: Sight | None) -> str:
+    """Return the time until the expression holds, and the rule's own time until it fires."""
+    after = next((each.after for each in ALERTS if sight and each.name == sight.wanted), None)
+    return f"{_cell(sight)} + {after}" if after and sight and sight.text else _cell(sight)
+
+
+def _printed_remedy(result: Result) -> str | None:
+    """Return the remedy that a view has printed, as it stands in the view's answer."""
+    return next((each.remedy for each in result.sights if each.remedy), None)
+
+
 def _section(result: Result) -> list[str]:
     incident = result.incident
     lines = [f"### {incident.name}", "", f"{incident.about} Remedy: {incident.remedied}", ""]
     lines += ["| view | answer |", "|---|---|"]
     for sight in result.sights:
         lines.append(f"| `{sight.view}` `{_escaped(sight.wanted)}` | {_escaped(sight.text)} |")
+    if (printed := _printed_remedy(result)) is not None:
+        lines += ["", f"Printed: {_escaped(printed)}"]
     lines += [f"* **Fault:** {_escaped(fault)}" for fault in result.faults]
     return [*lines, ""]
 

@@ -107,5 +107,6 @@ def _line(finding: Finding) -> str:
 
 
 def _around(found: re.Match[str]) -> str:
-    """Return the matched line, or the match itself if the line is a long document."""
-    return found.group(0) if len(found.group(0)) <= LINE else found.group(1)[:LINE]
+    """Return the matched line's beginning, or the match itself if it is deep in a document."""
+    is_near = found.end(1) - found.start(0) <= LINE
+    return (found.group(0) if is_near else found.group(1))[:LINE]

@@ -8,7 +8,8 @@
 The peers have no certificate and no password. A ratio compares commits a second with the flood and
 without it. The machine must do nothing else meanwhile. The attacker shares its processors: the
 control shows what that alone costs. `--inputs` sends beginnings of conversations with changed
-bytes, by 1,000 connections at a time. Most of these wait in the line of new connections, and leave.
+bytes, by 1,000 connections at a time. Its safekeepers read each of them at once, since nearly all
+would leave the line of new connections unread. A line each 30 s tells the rate and the memory.
 
 Exit codes: 0 the memory stayed within its bound, 1 it did not, 2 usage.
 """
@@ -27,7 +28,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.proof.floods.attacks import ATTACKS, CONTROL, MUTATED, Attack, besiege
+from tests.proof.floods.attacks import ATTACKS, CONTROL, MUTATED, Attack, Paid, besiege
 from tests.proof.floods.flood_run import Besieged
 from walkeeper_common.addresses import parse_address
 from walkeeper_lab.local.running import forget_surroundings
@@ -35,6 +36,7 @@ from walkeeper_lab.local.running import forget_surroundings
 FLOODS = (CONTROL, *ATTACKS)
 GROWTH_MB_MAX = 32
 WARM_UP = 20_000  # inputs until caches and the allocator's arenas have their size
+PROGRESS_S = 30.0
 HEAD = """\
 | flood | visits a second | attacker's processors | commits a second without | with | ratio \
 | memory grew by |
@@ -61,9 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(asked: argparse.Namespace, chosen: Sequence[Attack], directory: Path) -> int:
-    async with Besieged.made(directory) as besieged:
-        if asked.inputs:
+    if asked.inputs:
+        async with Besieged.made(directory, reads_at_once=True) as besieged:
             return await _memory(besieged, asked.inputs, asked.seed)
+    async with Besieged.made(directory) as besieged:
         _say(HEAD)
         grown = []
         for attack in chosen:
@@ -74,9 +77,16 @@ async def _run(asked: argparse.Namespace, chosen: Sequence[Attack], directory: P
 
 
 async def _memory(besieged: Besieged, count: int, seed: int) -> int:
-    await besieged.inputs(WARM_UP, seed)
-    before = besieged.memory_bytes()
-    await besieged.inputs(count, seed + 1)
+    begun_s = time.monotonic()
+
+    def tell(paid: int) -> None:
+        rate, mb = paid / (time.monotonic() - begun_s), besieged.memory_bytes() / 1e6
+        _say(f"{paid} of {count} inputs, {rate:.0f} a second; a safekeeper has {mb:.0f} MB")
+
+    await besieged.inputs(WARM_UP, seed, lambda paid: None)
+    before, begun_s = besieged.memory_bytes(), time.monotonic()
+    await besieged.inputs(count, seed + 1, tell)
+    tell(count)
     grown_mb = (besieged.memory_bytes() - before) / 1e6
     _say(f"{count} inputs, {MUTATED.at_once} connections at a time: a safekeeper's memory")
     _say(f"grew from {before / 1e6:.0f} MB by {grown_mb:.1f} MB; the bound is {GROWTH_MB_MAX} MB")
@@ -84,16 +94,23 @@ async def _memory(besieged: Besieged, count: int, seed: int) -> int:
 
 
 async def _attack(asked: argparse.Namespace) -> int:
-    """Print `begun`, visit until SIGTERM, and print the visits and the CPU seconds."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Print `begun`, visit until SIGTERM, and print the visits and the CPU seconds.
+
+    Print the number of visits so far every 30 s.
+    """
+    if asked.inputs is None:  # beside commits; what measures memory has to come to an end
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     attack = next(each for each in (*FLOODS, MUTATED) if each.name == asked.attack)
     addresses = [parse_address(each) for each in asked.at.split(",")]
-    visits = besiege(attack, addresses, asked.seed, asked.inputs)
-    work = asyncio.create_task(visits)
+    paid = Paid()
+    work = asyncio.create_task(besiege(attack, addresses, asked.seed, asked.inputs, paid))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     _say("begun")
     begun_s = time.process_time()
-    _say(f"{await work} {time.process_time() - begun_s}")
+    while not (await asyncio.wait([work], timeout=PROGRESS_S))[0]:
+        _say(str(paid.visits))
+    await work
+    _say(f"{paid.visits} {time.process_time() - begun_s}")
     return 0
 
 

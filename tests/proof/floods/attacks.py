@@ -137,18 +137,27 @@ CONTROL = Attack("control", "no visit: the attacker computes", None, 1)
 MUTATED = Attack("mutated", "beginnings of conversations with changed bytes", mutated, 1000)
 
 
+@dataclass(slots=True)
+class Paid:
+    """The number of visits so far."""
+
+    visits: int = 0
+
+
 async def besiege(
-    attack: Attack, addresses: Sequence[Address], seed: int, most: int | None = None
+    attack: Attack,
+    addresses: Sequence[Address],
+    seed: int,
+    most: int | None = None,
+    paid: Paid | None = None,
 ) -> int:
-    """Make visits at all addresses in turn; return their number.
+    """Make visits at all addresses in turn, count them in `paid`, and return their number.
 
     End after `most` visits, or without it when the task is cancelled.
     """
-    numbers = itertools.count()
-    paid = 0
+    numbers, counted = itertools.count(), paid or Paid()
 
     async def visitor() -> None:
-        nonlocal paid
         for number in numbers:
             if most is not None and number >= most:
                 return
@@ -159,11 +168,11 @@ async def besiege(
                 continue
             with suppress(OSError, RemoteProtocolError, ValueError):
                 await _pay(attack.visit, address, Random(f"{seed} {number}"))
-            paid += 1
+            counted.visits += 1
 
     with suppress(asyncio.CancelledError):
         await asyncio.gather(*(visitor() for _ in range(attack.at_once)))
-    return paid
+    return counted.visits
 
 
 async def _pay(visit: Callable[[Visit], Awaitable[None]], address: Address, random: Random) -> None:

@@ -26,11 +26,13 @@ from walkeeper_cli.certs.local_files import local_tls
 from walkeeper_common.addresses import shown_address
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.sides import Safekeepers
+from walkeeper_lab.local.child_process import walkeeper_command
 from walkeeper_lab.local.local_tls import LocalTls
 from walkeeper_lab.local.postgresql import PostgreSQL
 from walkeeper_lab.local.programs import find_programs
 from walkeeper_lab.local.running import prepare
 
+READ_AT_ONCE = ROOT / "tests/proof/floods/read_at_once.py"
 CLIENTS = 8
 SCALE = 5
 SETTLED_S = 2.0  # from the attacker's start to the window, and from its end to the next one
@@ -76,8 +78,11 @@ class Besieged:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def made(cls, directory: Path) -> AsyncIterator[Besieged]:
-        """Make all parts below the directory, and stop them at the end."""
+    async def made(cls, directory: Path, *, reads_at_once: bool = False) -> AsyncIterator[Besieged]:
+        """Make all parts below the directory, and stop them at the end.
+
+        With `reads_at_once`, the safekeepers are those of read_at_once.py.
+        """
         prepare(directory)
         programs = await asyncio.to_thread(find_programs, None, directory)
         server = PostgreSQL(programs, directory, "primary", secrets.token_hex(16))
@@ -88,6 +93,10 @@ class Besieged:
         try:
             await primary.make()
             safekeepers = Safekeepers(server, directory, options=("--users", users), tls=tls)
+            if reads_at_once:
+                for child in safekeepers.victims:
+                    words = child.command[len(walkeeper_command()) :]
+                    child.command = (sys.executable, str(READ_AT_ONCE), *words)
             async with safekeepers.attached():
                 yield cls(primary, safekeepers)
         finally:
@@ -140,23 +149,28 @@ class Besieged:
             process.send_signal(signal.SIGTERM)
             said, _ = await process.communicate()
             lasted_s = clock() - begun_s
-            visits, cpu_s = said.split()
+            visits, cpu_s = said.split()[-2:]
             told((int(visits) / lasted_s, float(cpu_s) / lasted_s))
         finally:
             if process.returncode is None:
                 process.kill()
 
-    async def inputs(self, count: int, seed: int) -> None:
-        """Send so many inputs by 1,000 connections at a time."""
+    async def inputs(self, count: int, seed: int, tell: Callable[[int], None]) -> None:
+        """Send so many inputs by 1,000 connections at a time, and tell their number meanwhile."""
         options = ("--attack", "mutated", "--seed", str(seed), "--inputs", str(count))
-        process = await self._attacker(*options)
+        process, paid = await self._attacker(*options), 0
+        assert process.stdout is not None
         try:
-            said, _ = await process.communicate()
+            async for line in process.stdout:
+                paid = int(line.split()[0])
+                if paid < count:
+                    tell(paid)
+            await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
-        if process.returncode or int(said.split()[0]) != count:
-            raise RuntimeError(f"the attacker ended with {process.returncode} after {said!r}")
+        if process.returncode or paid != count:
+            raise RuntimeError(f"the attacker ended with {process.returncode} after {paid}")
 
     async def _attacker(self, *options: str) -> asyncio.subprocess.Process:
         addresses = ",".join(map(shown_address, self._safekeepers.addresses))

@@ -17,6 +17,15 @@ CLOSING = (
         searched_by=(CLOSE,),
     ),
     Mutant(
+        "proposer-of-a-closed-log-starts-again",
+        "M7",
+        "a supervisor does not start the proposer of a closed log again",
+        (Edit("_refuse_or_go_on", "LogClosed(stop.text)", "Refused(stop.text)"),),
+        turns_red="tests/common/test_daemon_ends.py::"
+        "test_the_unit_does_not_start_the_proposer_of_a_closed_log_again",
+        why_named="the simulator has no supervisor that reads exit codes",
+    ),
+    Mutant(
         "settle-opens-a-closed-log",
         "M7",
         "a settle keeps a log closed",
@@ -65,6 +74,15 @@ CLOSING = (
         "a close counts when an ack quorum has it",
         (Edit("closed_facts", "have_quorum(facts, having)", "bool(having)"),),
         turns_red="tests/cli/test_closed_status.py::test_a_close_counts_when_an_ack_quorum_has_it",
+        why_named="`status` decides nothing that a search judges",
+    ),
+    Mutant(
+        "closed-log-hides-waiting-commits",
+        "M7",
+        "status says that commits wait for a closed log",
+        (Edit("waits_for_nobody", 'not primary["waiting"]', "True"),),
+        turns_red="tests/cli/test_closed_status.py::"
+        "test_commits_that_wait_for_a_closed_log_are_critical",
         why_named="`status` decides nothing that a search judges",
     ),
 )

@@ -37,7 +37,7 @@ def demand_close(scene: Scene) -> None:
     server.restart()
     proposer = scene.start_proposer(take_over=True, primary=server, resumes=True)
     scene.world.run_until(scene.world.now_ms + HEAL_S * 1000, stop=proposer.is_gone)
-    if proposer.has_led or proposer.stop is None or proposer.stop.outcome is not Outcome.REFUSED:
+    if proposer.has_led or proposer.stop is None or proposer.stop.outcome is not Outcome.CLOSED:
         raise NoProgress(f"a proposer of the closed log ended with {proposer.stop}")
     scene.world.random.choice(scene.members()).crash()
     _close(scene)
