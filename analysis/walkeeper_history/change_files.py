@@ -2,7 +2,7 @@
 
     sink = ChangeFiles.open("s3://lake/orders")      or a directory
     sink.position() -> 25165824                      all commits up to there are in it
-    sink.write(table, begin, end)                    the changes of commits in (begin, end]
+    sink.write(reader, begin, end)                   the changes of commits in (begin, end]
     sink.beat(end, facts)                            the log went on up to `end`
 
 A file is `changes-BEGIN-END.parquet`, with two LSNs of sixteen hexadecimal digits. It appears whole
@@ -10,7 +10,7 @@ or not at all, and its name says what it has. So the names are the record of wha
 stream that comes back goes on at `position`. Contract: files lie side by side in the order of their
 names and share no commit. A range without changes has no file: `position.json` tells readers and
 the next run how far the log went. One stream writes to a sink, which `claim.txt` names. A file in
-its way is an error.
+its way is an error. The changes of a range are never together in memory: a row group is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import io
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
@@ -33,7 +36,27 @@ BEAT, CLAIM = "position.json", "claim.txt"
 _REPEATED = ["database", "schema", "table", "operation", "coverage",
              "old.key_value.key", "new.key_value.key"]  # fmt: skip
 _ORDERED = ["start_lsn", "commit_lsn", "commit_time", "xid", "subxid", "table", "operation"]
+GROUP_ROWS, GROUP_BYTES = 1 << 18, 128 << 20
 _NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
+
+
+def row_groups(changes: Any) -> Iterator[Any]:
+    """Yield the batches of a RecordBatchReader as tables of a bounded size."""
+    batches, rows, size = list[Any](), 0, 0
+    for batch in changes:
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.Table.from_batches(batches, changes.schema)
+            batches, rows, size = [], 0, 0
+    if batches:
+        yield pa.Table.from_batches(batches, changes.schema)
+
+
+def _parquet(file: IO[bytes], schema: Any) -> Any:
+    return pq.ParquetWriter(
+        file, schema, compression="zstd", use_dictionary=_REPEATED, write_statistics=_ORDERED
+    )
 
 
 class Objects(Protocol):
@@ -43,6 +66,9 @@ class Objects(Protocol):
     def get(self, name: str) -> bytes | None: ...
     def put(self, name: str, data: bytes) -> None: ...  # durable when it returns
     def make(self, name: str, data: bytes) -> bool: ...  # False if it is there already
+    def whole(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
+
+    # A file to write; it is there, and durable, when the block ends without an error
 
 
 class Folder:
@@ -62,12 +88,27 @@ class Folder:
             return None
 
     def put(self, name: str, data: bytes) -> None:
-        self._written(f".{name}.partial", data).replace(self.root / name)
+        with self.whole(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def whole(self, name: str) -> Iterator[IO[bytes]]:
+        partial = self.root / f".{name}.partial"
+        try:
+            with partial.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        partial.replace(self.root / name)
         self._sync()
 
     def make(self, name: str, data: bytes) -> bool:
-        partial = self._written(f".{name}.{os.getpid()}", data)
+        partial = self.root / f".{name}.{os.getpid()}"
         try:
+            self._write(partial, data)
             os.link(partial, self.root / name)
         except FileExistsError:
             return False
@@ -76,13 +117,11 @@ class Folder:
         self._sync()
         return True
 
-    def _written(self, name: str, data: bytes) -> Path:
-        partial = self.root / name
-        with partial.open("wb") as file:
+    def _write(self, path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        return partial
 
     def _sync(self) -> None:
         descriptor = os.open(self.root, os.O_RDONLY)
@@ -90,6 +129,22 @@ class Folder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+class _Upload(io.RawIOBase):
+    """An upload in parts, as a file of Python."""
+
+    def __init__(self, writer: Any) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._writer.write(bytes(view))
+        return view.nbytes
 
 
 class Bucket:
@@ -115,6 +170,12 @@ class Bucket:
 
     def put(self, name: str, data: bytes) -> None:
         self._api.put(self._store, name, data)
+
+    @contextmanager
+    def whole(self, name: str) -> Iterator[IO[bytes]]:
+        writer = self._api.open_writer(self._store, name)
+        yield _Upload(writer)  # type: ignore[misc]
+        writer.close()  # An upload that is not closed leaves no object.
 
     def make(self, name: str, data: bytes) -> bool:
         try:
@@ -182,18 +243,21 @@ class ChangeFiles:
         self.objects.make(name, text.encode())
         return (self.objects.get(name) or b"").decode()
 
-    def write(self, table: Any, begin: int, end: int) -> None:
+    def write(self, changes: Any, begin: int, end: int) -> None:
         """Write the changes of one range; HistoryError if a file has a part of it already."""
         name = f"changes-{begin:016X}-{end:016X}.parquet"
         for other in self.objects.names():
             found = _NAME.match(other)
             if found and int(found[2], 16) > begin:
                 raise HistoryError(f"{self._shown}/{other}: another stream writes here")
-        buffer = io.BytesIO()
-        pq.write_table(
-            table, buffer, compression="zstd", use_dictionary=_REPEATED, write_statistics=_ORDERED
-        )
-        self.objects.put(name, buffer.getvalue())
+        try:
+            with self.objects.whole(name) as file, _parquet(file, changes.schema) as writer:
+                for table in row_groups(changes):
+                    writer.write_table(table)
+        except OSError as error:
+            raise HistoryError(
+                f"{self._shown}/{name}: {error}: make room there, and start the stream again"
+            ) from error
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Tell how far the log went."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkeeper_replay.redo.apply import INSERTED, UNDONE
+from walkeeper_replay.redo.apply import DELETED, INSERTED, NEW, OLD, UNDONE
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_wal.records.segment import Column
 
@@ -39,6 +39,24 @@ def taken_back(rows: Column) -> Column:
             same &= rows[name] == undone[name]
         found[np.flatnonzero(same)[-1:]] = True
     return found
+
+
+def versions(rows: Column) -> tuple[Column, Column, Column]:
+    """Join an update's two versions, which have the same record, to one change.
+
+    Return each change's event, and the places of its old and its new row, or -1.
+    """
+    olds = np.flatnonzero(rows["kind"] == OLD)
+    olds = olds[np.argsort(rows["start_lsn"][olds], kind="stable")]
+    shown = np.flatnonzero(rows["kind"] != OLD)
+    kinds, own = rows["kind"][shown], rows["start_lsn"][shown]
+    # The place of an old version: that of the deleted row itself, or of its update's other.
+    starts = np.append(rows["start_lsn"][olds], -1)
+    behind = np.searchsorted(starts[:-1], own, "right") - 1
+    is_pair = (kinds == NEW) & (starts[behind] == own)
+    before = np.where(is_pair, np.append(olds, -1)[behind], -1)
+    is_gone = kinds == DELETED
+    return shown, np.where(is_gone, shown, before), np.where(is_gone, -1, shown)
 
 
 def emptied(store: PageStore, file: TableFile) -> int:

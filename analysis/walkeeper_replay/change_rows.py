@@ -146,6 +146,20 @@ class FoundChanges:
         late = (piece.chosen(piece.rows["commit_lsn"] > lsn) for piece in self._pieces)
         return FoundChanges(list(late), self.rewritten)
 
+    def within(self, first_lsn: int, until_lsn: int) -> FoundChanges:
+        """Return the changes of records that start in [first, until)."""
+        starts = (piece.rows["start_lsn"] for piece in self._pieces)
+        masks = ((start >= first_lsn) & (start < until_lsn) for start in starts)
+        own = (piece.chosen(mask) for piece, mask in zip(self._pieces, masks, strict=True))
+        return FoundChanges(list(own), self.rewritten)
+
+    @classmethod
+    def of_parts(
+        cls, parts: Sequence[FoundChanges], rewritten: Mapping[int, Table]
+    ) -> FoundChanges:
+        """Return the changes of several parts of a range as one."""
+        return cls([piece for part in parts for piece in part._pieces], rewritten)
+
     def by_table(self) -> dict[int, list[Piece]]:
         """Return the changes of each table by its OID."""
         found: dict[int, list[Piece]] = {}

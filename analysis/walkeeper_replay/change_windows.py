@@ -6,40 +6,45 @@
 
 The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
 and how transactions ended. So a window reads only its own WAL, twice: for catalogs, then for rows.
-Changes of transactions that are still open wait in the state. Contract: what the windows give
-together is what `ChangeReader` gives for all of the WAL. A window that fails leaves a state that
-must not be used again. Open the saved one, and advance it over the same WAL: that gives the same.
+Changes of transactions that are still open wait in the state. `advance_into` gives the changes of a
+window in parts, so that those of a large transaction are never together in memory. Contract: what
+the windows give together is what `ChangeReader` gives for all of the WAL. A window that fails
+leaves a state that must not be used again. Open the saved one, and advance it over the same WAL:
+that gives the same.
 
 The file has 8 kB for each touched page of the tables. Memory has `pages_max` of them at most. Both
-have the catalogs' versions, 8 bytes for each transaction, and the changes of open transactions.
+have the catalogs' versions, and 8 bytes for each transaction. Memory has `changes_max_bytes` of the
+changes of open transactions at most, and the file has the others.
 """
 
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from struct import unpack_from
-
-import numpy as np
+from typing import Any
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.catalogs.catalog import Catalog, Database
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
+from walkeeper_replay.change_events import TableFile
 from walkeeper_replay.change_rows import FoundChanges
 from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.open_changes import CHANGES_MAX_BYTES, OpenChanges
 from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
 from walkeeper_replay.redo.decoded_window import DecodedWindow, Rooms
 from walkeeper_replay.redo.heap_files import HeapFiles, files_made
 from walkeeper_replay.redo.page_file import PageFile
-from walkeeper_replay.redo.store import Events, PageStore, Relation
+from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
+from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
-from walkeeper_replay.tuples.xids import Xids
 from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
@@ -65,23 +70,33 @@ class Scope:
 class _Reader(ChangeReader):
     """A reader of one window, over the pages that the state has."""
 
-    def _fetch(self, store: PageStore, file: object) -> Fetch:
-        """Return chunks of the window's records, else those that lie on the pages."""
-        near, toast = super()._fetch(store, file), file.toast  # type: ignore[arg-type,attr-defined]
+    def __init__(self, *given: Any, waiting: OpenChanges) -> None:
+        super().__init__(*given)
+        self._waiting = waiting
+        self._far: dict[Relation, list[Fetch]] = {}
+
+    def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
+        """Return chunks of a part's records, else those on the pages or of open transactions."""
+        near, toast = super()._fetch(store, file), file.toast
         if toast is None:
             return near
         assert isinstance(store, BoundedPages), f"{store=}"
-        kept: list[StoredChunks] = []
 
         def fetch(number: int, size: int) -> bytes | None:
             found = near(number, size)
             if found is not None and len(found) == size:
                 return found
-            if not kept:
+            if toast not in self._far:
                 # A file that the window drops has them until then.
-                kept.append(StoredChunks(store, store.want(toast)))
-            more = kept[0](number, size)
-            return max((each for each in (found, more) if each), key=len, default=None)
+                relation = store.want(toast)
+                chunks = StoredChunks(store, relation)
+                self._far[toast] = [chunks, self._waiting.fetch(relation)]
+            for each in self._far[toast]:
+                more = each(number, size)
+                found = max((some for some in (found, more) if some), key=len, default=None)
+                if found is not None and len(found) == size:
+                    break
+            return found
 
         return fetch
 
@@ -101,20 +116,31 @@ class ChangeStream:
     """Segments in a window, at most."""
     pages_max: int = PAGES_MAX
     """Pages of the tables in memory, at most."""
+    changes_max_bytes: int = CHANGES_MAX_BYTES
+    """Bytes of the changes of open transactions in memory, at most."""
     _file: PageFile | None = None
     _catalogs: GrowingCatalogs = field(default_factory=GrowingCatalogs)
     _pages: BoundedPages | None = None
     _heaps: HeapFiles = field(default_factory=HeapFiles)
-    _waiting: Events | None = None
+    _waiting: OpenChanges = field(default_factory=OpenChanges)
     _rooms: Rooms = field(default_factory=lambda: Rooms(0))
     _shown: dict[int, Catalog] = field(default_factory=dict)
     """Catalogs as of some LSNs, while no window changes one."""
 
     def advance(self, files: WalFiles, plan: Plan) -> FoundChanges:
-        """Return the changes of the commits in the next window; none at the end of `plan`.
+        """Return the changes of the commits in the next window as one; see `advance_into`."""
+        parts: list[FoundChanges] = []
+        rewritten = self.advance_into(files, plan, parts.append)
+        return FoundChanges.of_parts(parts, rewritten)
 
-        `plan` is all WAL that is there, from the base backup on. Raise HistoryError if WAL that is
-        needed is gone or damaged.
+    def advance_into(
+        self, files: WalFiles, plan: Plan, take: Callable[[FoundChanges], None]
+    ) -> dict[int, Table]:
+        """Give the changes of the commits in the next window to `take`, part after part.
+
+        There is none at the end of `plan`, which is all WAL that is there, from the base backup on.
+        Return the tables that were rewritten. Raise HistoryError if WAL that is needed is gone or
+        damaged.
         """
         if self.system_id not in (None, plan.system_id):
             raise HistoryError(
@@ -130,24 +156,26 @@ class ChangeStream:
             )
         found = self._window(files, plan, base)
         if found is None:
-            return FoundChanges([])
+            return {}
         window, history = found
         if not self._catalogs.is_quiet:
             self._shown = {}
         if self.database is None:
             self.database = history.database(history.end_lsn, self.scope.database)
-        reader = _Reader(files, window.plan, history, self.database, base)
+        own = files, window.plan, history, self.database, base
+        reader = _Reader(*own, waiting=self._waiting)
         reader._heaps, reader._catalogs = self._heaps, self._shown
         start = max(self.scope.start_lsn, self.position)
         made = _MadeFiles()
-        changes = self._changes(reader, window, start, made)
+        rewritten = self._changes(reader, window, start, made, take)
         others = self.scope.database is None and not self.scope.tables
         self.missing = reader.undescribed(
             start, history.end_lsn, others=others, names=self.scope.tables
         )
         self.system_id, self.position = plan.system_id, history.end_lsn
-        self._forget(history.xids, made)
-        return changes
+        history.xids.forget_commits(self.position)
+        self._heaps.keep(lambda changed: ~history.xids.have_ended(changed))
+        return rewritten
 
     def _window(
         self, files: WalFiles, plan: Plan, base: BaseDirectory | None
@@ -175,9 +203,10 @@ class ChangeStream:
         return None
 
     def _changes(
-        self, reader: _Reader, window: DecodedWindow, start: int, made: _MadeFiles
-    ) -> FoundChanges:
-        """Return the changes of the commits that end in the window, after `start`."""
+        self, reader: _Reader, window: DecodedWindow, start: int, made: _MadeFiles,
+        take: Callable[[FoundChanges], None],
+    ) -> dict[int, Table]:  # fmt: skip
+        """Give the changes of the commits that end in the window, after `start`, to `take`."""
         end = reader.history.end_lsn
         window.pass_over([made.add])
         tables = reader._files(self.scope.tables, end)
@@ -198,35 +227,21 @@ class ChangeStream:
                 store.want(relation)
         window.pass_over([store.add, self._heaps.add])
         store.take_events()
-        if self._waiting is not None:
-            store.events.insert(0, self._waiting)
-        changes = reader.found_in(store, tables, start, end)
-        self._waiting = self._still_open(store.events[0], reader.history.xids)
+        own, store.events = joined(store.events), []
+        xids, waiting = reader.history.xids, self._waiting
+        waiting.attach(self._file, self.changes_max_bytes)
+        toast = [store.want(file.toast) for file in tables if file.toast is not None]
+        for part in waiting.parts(own, xids.commits, start, end, toast, self.position):
+            store.events = [part.events]
+            files = [file for file in tables if file.begin <= part.end_lsn]
+            found = reader.part_in(store, files, part.start_lsn, part.end_lsn)
+            if part.is_of_one_commit:
+                found = found.within(part.first_lsn, part.until_lsn)
+            take(found)
         store.events = []
-        return changes
-
-    def _still_open(self, events: Events, xids: Xids) -> Events:
-        """Return the changes of transactions that have not ended, with their tuples alone."""
-        rows = events.rows[~xids.have_ended(events.rows["xid"])]
-        rows = rows[rows["xid"] != 0].copy()
-        lengths = np.maximum(rows["length"].astype(np.int64), 0)
-        begins = np.cumsum(lengths) - lengths
-        within = np.arange(int(lengths.sum())) - np.repeat(begins, lengths)
-        arena = events.arena[np.repeat(rows["place"], lengths) + within]
-        rows["place"] = begins
-        return Events(rows, arena)
-
-    def _forget(self, xids: Xids, made: _MadeFiles) -> None:
-        """Let go of what no later window needs."""
-        assert self._pages is not None, "a window was read"
-        self._pages.end_window()
-        xids.forget_commits(self.position)
-        self._heaps.keep(lambda changed: ~xids.have_ended(changed))
-        if made.oldest_active and self._waiting is not None:
-            # A crash ended transactions before it without a record.
-            late = (self._waiting.rows["xid"].astype(np.int64) - made.oldest_active) % (1 << 32)
-            kept = self._waiting.rows[late < 1 << 31]
-            self._waiting = replace(self._waiting, rows=kept)
+        waiting.keep(own, xids, made.oldest_active)
+        store.end_window()
+        return reader.rewritten_in(tables, start, end)
 
     def save(self) -> None:
         """Save the state, so that it is on disk whole or not at all."""
@@ -242,14 +257,20 @@ class ChangeStream:
             self._file.close()
 
     @classmethod
-    def open(cls, path: Path, scope: Scope, *, pages_max: int = PAGES_MAX) -> ChangeStream:
+    def open(
+        cls, path: Path, scope: Scope, *, pages_max: int = PAGES_MAX,
+        changes_max_bytes: int = CHANGES_MAX_BYTES,
+    ) -> ChangeStream:  # fmt: skip
         """Return the state that was saved last, or a new one at the beginning.
 
         Raise HistoryError if it is damaged, or was saved for another scope. The file is partly
         Python's own form: it must be writable for its owner alone.
         """
         file = PageFile(path)
-        stream = cls(scope, pages_max=max(pages_max, PAGES_MIN), _file=file)
+        stream = cls(
+            scope, pages_max=max(pages_max, PAGES_MIN), changes_max_bytes=changes_max_bytes,
+            _file=file,
+        )  # fmt: skip
         saved = file.saved()
         if saved is None:
             return stream
@@ -266,7 +287,8 @@ class ChangeStream:
 
 def _saved_names() -> list[str]:
     """Return the fields that a saved state has: all but the file and what the log gives again."""
-    left_out = ("_file", "segments_max", "pages_max", "missing", "_rooms", "_shown")
+    bounds = ("segments_max", "pages_max", "changes_max_bytes")
+    left_out = (*bounds, "_file", "missing", "_rooms", "_shown")
     return [each.name for each in fields(ChangeStream) if each.name not in left_out]
 
 

@@ -30,6 +30,7 @@ from walkeeper_replay.change_events import (
     emptied,
     is_emptied_again,
     taken_back,
+    versions,
     where,
 )
 from walkeeper_replay.change_rows import (
@@ -147,13 +148,24 @@ class ChangeReader:
         """Return the changes of files that a store has replayed, in the order of commits."""
         store.take_events()
         store.events = [joined(store.events)]
-        rewriting = self._rewriting(files)
-        own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
-        pieces = [piece for pieces in own for piece in pieces]
-        again = {oid for oid, lsn in rewriting if start_lsn < lsn <= end}
+        found = self.part_in(store, files, start_lsn, end)
+        found.rewritten = self.rewritten_in(files, start_lsn, end)
+        return found
+
+    def rewritten_in(self, files: list[TableFile], start_lsn: int, end: int) -> dict[int, Table]:
+        """Return the tables that a commit in the range, read before, gave rows of another file."""
+        again = {oid for oid, lsn in self._rewriting(files) if start_lsn < lsn <= end}
         changed = {each.relfilenode for each in self._heaps.changed}
         again |= self._lost.note({file.oid for file in files}, start_lsn, end, changed)
-        found = FoundChanges(pieces, self._rewritten(again))
+        return self._rewritten(again)
+
+    def part_in(
+        self, store: PageStore, files: list[TableFile], start_lsn: int, end: int
+    ) -> FoundChanges:
+        """Return the changes of the events that a store has, of commits in (start, end]."""
+        rewriting = self._rewriting(files)
+        own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
+        found = FoundChanges([piece for pieces in own for piece in pieces])
         if cut_off := self.cut_off(start_lsn, end):
             found.doubt(lambda rows: np.isin(rows["top_xid"], cut_off), CUT_OFF)
         if self._lost_from is not None:
@@ -477,17 +489,9 @@ class ChangeReader:
     ) -> Piece:
         """Join an update's two versions, which have the same record, to one change."""
         values = changed_values(events, rows, table, catalog, fetch)
-        olds = np.flatnonzero(rows["kind"] == OLD)
-        olds = olds[np.argsort(rows["start_lsn"][olds], kind="stable")]
-        shown = np.flatnonzero(rows["kind"] != OLD)
-        kinds, made = rows["kind"][shown], self._made(rows[shown])
-        # The place of an old version: that of the deleted row itself, or of its update's other.
-        starts = np.append(rows["start_lsn"][olds], -1)
-        behind = np.searchsorted(starts[:-1], made["start_lsn"], "right") - 1
-        is_pair = (kinds == NEW) & (starts[behind] == made["start_lsn"])
-        before = np.where(is_pair, np.append(olds, -1)[behind], -1)
-        made["old"] = np.where(kinds == DELETED, shown, before)
-        made["new"] = np.where(kinds == DELETED, -1, shown)
+        shown, before, after = versions(rows)
+        made = self._made(rows[shown])
+        made["old"], made["new"] = before, after
         doubts = np.append(values.doubts, 0)
         coverage = covered(len(made), COMPLETE)
         pairs = np.stack([doubts[shown], doubts[made["old"]]], axis=1)

@@ -14,9 +14,11 @@ server changes no column here.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.change_files import row_groups
 from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_wal.errors import HistoryError
 
@@ -71,24 +73,26 @@ class DeltaChanges:
     def claim(self, owner: str) -> None:
         """Do nothing: a commit of another stream is a conflict of the table's own."""
 
-    def write(self, table: Any, begin: int, end: int) -> None:
+    def write(self, changes: Any, begin: int, end: int) -> None:
         """Append the changes of one range in one commit."""
         if self.position() > begin:
             raise HistoryError(f"{self._url}: another stream writes here")
-        self._commit(table, end)
+        self._commit(changes, end)
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Commit how far the log went, unless the last range ended there."""
         if end > self.position():
-            self._commit(SCHEMA.empty_table(), end)
+            self._commit(SCHEMA.empty_table().to_reader(), end)
 
-    def _commit(self, table: Any, end: int) -> None:
+    def _commit(self, changes: Any, end: int) -> None:
         properties = self._api.CommitProperties(
             custom_metadata={LSN: str(Lsn(end)), FACTS: json.dumps(self._facts)},
             app_transactions=[self._api.transaction.Transaction(APPLICATION, end, None)],
         )
         try:
-            self._api.write_deltalake(self._url, table, mode="append", commit_properties=properties)
+            self._api.write_deltalake(
+                self._url, changes, mode="append", commit_properties=properties
+            )
         except self._api.exceptions.DeltaError as error:
             raise HistoryError(f"{self._url}: {error}") from error
 
@@ -146,26 +150,29 @@ class IcebergChanges:
     def claim(self, owner: str) -> None:
         """Do nothing: a commit of another stream is a conflict of the table's own."""
 
-    def write(self, table: Any, begin: int, end: int) -> None:
-        """Append the changes of one range, and its end, in one commit."""
+    def write(self, changes: Any, begin: int, end: int) -> None:
+        """Append the changes of one range, and its end, in one commit.
+
+        A large range is several snapshots of that commit, which readers see together.
+        """
         if self.position() > begin:
             raise HistoryError(f"{self._shown}: another stream writes here")
-        self._commit(table, end)
+        self._commit(row_groups(changes), end)
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Set how far the log went, without a snapshot."""
         if end > self.position():
-            self._commit(None, end)
+            self._commit(iter(()), end)
 
     def _properties(self) -> dict[str, str]:
         properties: dict[str, str] = self._table.refresh().properties
         return properties
 
-    def _commit(self, table: Any, end: int) -> None:
+    def _commit(self, tables: Iterator[Any], end: int) -> None:
         lsn = str(Lsn(end))
         try:
             with self._table.transaction() as change:
-                if table is not None:
+                for table in tables:
                     change.append(table, snapshot_properties={LSN: lsn})
                 change.set_properties({LSN: lsn, FACTS: json.dumps(self._facts)})
         except self._conflict as error:

@@ -213,13 +213,14 @@ def test_a_death_at_any_step_loses_and_repeats_nothing(
             raise Died
 
     monkeypatch.setattr(owner, step, dying)
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     deaths = 0
     scope = Scope((), "postgres", str(log.base))
     for _ in range(60):
         asked = streaming.Asked(
-            scope, tmp_path / "state", 1 << 20, True, 1.0, False, pages_max=PAGES_MIN
-        )
+            scope, tmp_path / "state", 1 << 20, True, 1.0, False, pages_max=PAGES_MIN,
+            changes_max_bytes=1000,
+        )  # fmt: skip
         try:
             streaming.stream(source_of(log), asked, ChangeFiles.open(str(tmp_path / "to")))
             break
@@ -319,7 +320,7 @@ def test_a_log_that_has_become_quiet_has_a_position(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last windows have no change of the table, and no WAL comes after them."""
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     monkeypatch.setattr(ChangeFiles, "beat_s", 3600.0)
     scope = Scope(("docs",), "postgres", str(log.base))
     state, sink = tmp_path / "state", ChangeFiles.open(str(tmp_path / "to"))
@@ -367,6 +368,10 @@ def test_a_stream_reads_and_writes_buckets(
         assert run([*asked, str(tmp_path / "second")]) == 1
         assert "another stream" in capsys.readouterr().err
         objects, folder = Bucket(to), tmp_path / "to"
+        with pytest.raises(Died), objects.whole("torn") as file:
+            file.write(b"half")
+            raise Died
+        assert objects.get("torn") is None
         folder.mkdir()
         for name in objects.names():
             (folder / name).write_bytes(objects.get(name) or b"")

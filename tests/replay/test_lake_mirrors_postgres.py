@@ -202,7 +202,7 @@ def test_a_mirror_is_the_servers_table_through_deaths(
 
     dying("_properties", 4)
     dying("beat", 3)
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     deaths = 0
     for _ in range(60):
         try:
@@ -267,7 +267,7 @@ def test_a_table_that_a_mirror_cannot_follow_is_refused_by_name(
     made: PostgresServer, tmp_path: Path, capsys: Output, name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     sql, why = REFUSED[name]
     for statement in sql.format(name).split("; "):
         if statement.startswith("CHECKPOINT"):
@@ -294,7 +294,7 @@ def made() -> Iterator[PostgresServer]:
 def test_a_mirror_follows_a_rewritten_table_and_versions_refuse_it(
     made: PostgresServer, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     made.sql("DROP TABLE IF EXISTS turned; CREATE TABLE turned (id int PRIMARY KEY, t text)")
     made.sql("INSERT INTO turned SELECT i, 'a' || i FROM generate_series(1, 5) i")
     made.sql("SELECT pg_switch_wal()")
@@ -321,7 +321,7 @@ def test_an_iceberg_mirror_follows_a_rewritten_table_with_another_type(
     made: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its key is a date, for which there is no filter: the window reads the whole table."""
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     made.sql("CREATE TABLE days (day date PRIMARY KEY, t text, small smallint)")
     made.sql("INSERT INTO days SELECT '2024-01-01'::date + i, i FROM generate_series(1, 5) i")
     made.sql("INSERT INTO days VALUES ('infinity', '0'), ('0044-03-15 BC', '1')")

@@ -99,9 +99,10 @@ def test_a_death_at_a_commit_loses_and_repeats_nothing(
             raise Died
 
     monkeypatch.setattr(owner, "write", dying)
-    monkeypatch.setattr(ChangeStream, "advance", one_segment(ChangeStream.advance))
+    monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     scope = Scope((), "postgres", str(log.base))
-    asked = streaming.Asked(scope, tmp_path / "state", 1 << 20, True, 1.0, False)
+    state = tmp_path / "state"
+    asked = streaming.Asked(scope, state, 1 << 20, True, 1.0, False, changes_max_bytes=1000)
     for _ in range(30):
         try:
             streaming.stream(source_of(log), asked, table.sink())
@@ -124,9 +125,9 @@ def test_another_log_and_a_second_writer_are_refused(tmp_path: Path, lake: Lake)
         assert sink.position() == 0
     row = dict.fromkeys(SCHEMA.names) | {"start_lsn": 5, "commit_lsn": 9}
     made = SCHEMA.empty_table().from_pylist([row], SCHEMA)
-    first.write(made, 0, 16)
+    first.write(made.to_reader(), 0, 16)
     with pytest.raises(HistoryError, match="another stream writes here"):
-        second.write(made, 0, 24)
+        second.write(made.to_reader(), 0, 24)
     assert second.position() == 16 and len(table.rows()) == 1
     first.beat(16, {})
     first.beat(32, {})

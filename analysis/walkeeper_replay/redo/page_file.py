@@ -1,11 +1,13 @@
-"""Pages and a saved state in one SQLite file: what was put since the last save is not there after
-a death.
+"""Pages, pieces and a saved state in one SQLite file: what was put since the last save is not there
+after a death.
 
     file = PageFile(path); file.put(rows); file.get(keys); file.save(state)
+    file.put_piece(7, data); file.piece(7)       data of the caller's own form
 
 A key is a relation's number and a block. Everything that is put belongs to one transaction, which
-`save` ends with the state of the rest. So pages and state are always of one place of the log.
-Contract: a page whose bytes are not those that were put raises HistoryError. One process writes.
+`save` ends with the state of the rest. So pages, pieces and state are always of one place of the
+log. Contract: a page or a piece whose bytes are not those that were put raises HistoryError. One
+process writes.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS saved (name TEXT PRIMARY KEY, digest BLOB NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS page (
     key INTEGER PRIMARY KEY, state INTEGER NOT NULL, sum INTEGER NOT NULL, image BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS piece (
+    serial INTEGER PRIMARY KEY, sum INTEGER NOT NULL, data BLOB NOT NULL);
 """
 _HEAD = b"SQLite format 3"
-_FORM = "change stream 3"
+_FORM = "change stream 4"
 _DIGEST_BYTES = 16
 BLOCKS = 1 << 32
 _ROWS_AT_ONCE = 500
@@ -119,6 +123,26 @@ class PageFile:
                 (relation * BLOCKS, (relation + 1) * BLOCKS, GONE),
             )
 
+    def put_piece(self, serial: int, data: bytes) -> None:
+        """Put a piece of data under a number that no other piece has."""
+        with self._change():
+            self._sql.execute("INSERT INTO piece VALUES (?, ?, ?)", (serial, crc32(data), data))
+
+    def piece(self, serial: int) -> bytes:
+        """Return a piece that was put."""
+        select = "SELECT sum, data FROM piece WHERE serial = ?"
+        for checksum, data in self._rows(select, (serial,)):
+            if crc32(data) == checksum:
+                return bytes(data)
+        raise self._damaged()
+
+    def forget_pieces(self, serials: Iterable[int]) -> None:
+        """Remove pieces."""
+        with self._change():
+            self._sql.executemany(
+                "DELETE FROM piece WHERE serial = ?", ((serial,) for serial in serials)
+            )
+
     def save(self, state: bytes) -> None:
         """Make the state durable, with all pages that were put before."""
         with self._change():
@@ -143,7 +167,10 @@ class PageFile:
                 self._sql.execute("BEGIN IMMEDIATE")
             yield
         except sqlite3.OperationalError as error:  # such as a full disk
-            raise HistoryError(f"{self._path}: {error}") from error
+            raise HistoryError(
+                f"{self._path}: {error}: make room there, or move the state's folder, and start "
+                "the stream again: it goes on from the last saved state"
+            ) from error
         except sqlite3.DatabaseError as error:
             raise self._damaged() from error
 

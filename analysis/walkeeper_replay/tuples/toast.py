@@ -39,13 +39,25 @@ class Chunks:
         self.begins, self.sizes, _ = varlena(data, values[good][order])
 
     def __call__(self, number: int, size: int) -> bytes | None:
+        return whole_from(self.numbered(number))
+
+    def numbered(self, number: int) -> dict[int, bytes]:
+        """Return the chunks of a value by their numbers."""
         first, end = np.searchsorted(self.ids, [number, number + 1]).tolist()
-        pieces: list[bytes] = []
+        found: dict[int, bytes] = {}  # a chunk seen twice is the same
         for row in range(first, end):
-            if int(self.numbers[row]) == len(pieces):  # a chunk seen twice is the same
-                begin = int(self.begins[row])
-                pieces.append(self._data[begin : begin + int(self.sizes[row])].tobytes())
-        return b"".join(pieces) if pieces else None
+            begin = int(self.begins[row])
+            data = self._data[begin : begin + int(self.sizes[row])]
+            found[int(self.numbers[row])] = data.tobytes()
+        return found
+
+
+def whole_from(chunks: dict[int, bytes]) -> bytes | None:
+    """Return the chunks up to one that is missing, joined; None if that is the first one."""
+    pieces: list[bytes] = []
+    while (piece := chunks.get(len(pieces))) is not None:
+        pieces.append(piece)
+    return b"".join(pieces) if pieces else None
 
 
 def nothing(number: int, size: int) -> bytes | None:

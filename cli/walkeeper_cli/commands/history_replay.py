@@ -219,11 +219,16 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
     "--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MB",
     help="The most memory for pages of the tables. The state has the other pages on disk.",
 )  # fmt: skip
+@option(
+    "--change-memory", type=click.IntRange(1), default=64, show_default=True, metavar="MB",
+    help="The most memory for changes of transactions that are still open. The state has the other "
+    "ones on disk. Compare logical_decoding_work_mem.",
+)  # fmt: skip
 @config_option
 def stream(
     source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
     base: str | None, allow_missing: bool, mode: str, once: bool, interval: float, save_every: int,
-    memory: int,
+    memory: int, change_memory: int,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate into files or a lake's table, until
     Ctrl-C.
@@ -254,7 +259,7 @@ def stream(
     scope = Scope(tables, database, base, start)
     asked = Asked(
         scope, Path(state), save_every << 20, once, interval, allow_missing, mode,
-        pages_max=(memory << 20) // PAGE_BYTES,
+        pages_max=(memory << 20) // PAGE_BYTES, changes_max_bytes=change_memory << 20,
     )  # fmt: skip
     return run(source, asked, open_sink(to, mode))
 

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow as pa
-
 from walkeeper_cli.history.replay_commands import tell_of_missing
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import Source
@@ -22,13 +20,15 @@ from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
-from walkeeper_replay.change_rows import SCHEMA
+from walkeeper_replay.change_rows import FoundChanges
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.delta_mirrors import DeltaMirrors
 from walkeeper_replay.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lake_mirrors import MIRROR, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
+from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.spooled_changes import SpooledChanges
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
@@ -62,6 +62,7 @@ class Asked:
     allows_missing: bool
     mode: str = APPEND
     pages_max: int = PAGES_MAX
+    changes_max_bytes: int = CHANGES_MAX_BYTES
 
 
 class Streaming:
@@ -82,7 +83,10 @@ class Streaming:
 
     def _opened(self) -> ChangeStream:
         asked = self._asked
-        stream = ChangeStream.open(self._path, asked.scope, pages_max=asked.pages_max)
+        stream = ChangeStream.open(
+            self._path, asked.scope, pages_max=asked.pages_max,
+            changes_max_bytes=asked.changes_max_bytes,
+        )  # fmt: skip
         if stream.position > self._written:
             raise HistoryError(
                 f"the sink ends at {Lsn(self._written)}, before {Lsn(stream.position)} in "
@@ -108,28 +112,39 @@ class Streaming:
 
     def advance(self) -> bool:
         """Write one window; return False if there is no new WAL."""
-        stream, before = self._stream, self._stream.position
-        changes = stream.advance(self._files, self._plan())
+        begin = max(self._written, self._asked.scope.start_lsn)
+        with SpooledChanges(self._asked.state, begin) as spooled:
+            return self._advance(begin, spooled)
+
+    def _advance(self, begin: int, spooled: SpooledChanges) -> bool:
+        stream, before, sink = self._stream, self._stream.position, self._sink
+        parts: list[FoundChanges] = []  # A mirror folds the changes of a window at once.
+
+        def take(found: FoundChanges) -> None:
+            assert stream.database is not None, "a window was read"
+            if isinstance(sink, Mirrors):
+                parts.append(found.after(begin))
+            else:
+                spooled.take(found, stream.database.name)
+
+        rewritten = stream.advance_into(self._files, self._plan(), take)
         if stream.position <= before:
             self._beat_when_due()  # The last windows may have had no change.
             return False
         self._tell_of_missing()
         if not before or not self._is_checked:
-            self._sink.refuse_other(self._facts())
+            sink.refuse_other(self._facts())
             self._is_checked = True
-        begin = max(self._written, self._asked.scope.start_lsn)
-        new = changes.after(begin)
-        if isinstance(self._sink, Mirrors):
+        if isinstance(sink, Mirrors):
             if not begin and self._asked.scope.base is not None:
-                self._load(self._sink)
-            elif new or changes.rewritten:
-                self._sink.write(new, begin, stream.position)
-        elif new:
-            assert stream.database is not None, "a window was read"
-            made = pa.Table.from_batches(new.batches(stream.database.name), SCHEMA)
-            self._sink.write(made, begin, stream.position)
-        self.changes += len(new)
-        if new:
+                self._load(sink)
+            elif any(map(len, parts)) or rewritten:
+                sink.write(FoundChanges.of_parts(parts, rewritten), begin, stream.position)
+        elif len(spooled):
+            sink.write(spooled.reader(), begin, stream.position)
+        count = len(spooled) + sum(map(len, parts))
+        self.changes += count
+        if count:
             self.beat()
         self._beat_when_due()
         if stream.position - self._saved >= self._asked.save_bytes:

@@ -7,12 +7,76 @@ from tests.proof.mutants.mutant import Edit, Mutant
 INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+OPEN = "tests/replay/test_open_changes.py::test_"
+LARGE = "tests/replay/test_open_changes_postgres.py::test_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDO = "tests/replay/test_undo_postgres.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
 ANALYSING = (
+    Mutant(
+        "open-changes-stay-in-memory",
+        "open_changes",
+        "changes of open transactions beyond a bound go to the file",
+        (Edit("OpenChanges.keep", "_bytes_of(self.near) > self.bytes_max", "False"),),
+        turns_red=OPEN + "commits_come_in_their_order_and_a_large_one_in_parts",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "large-transaction-at-once",
+        "open_changes",
+        "a transaction larger than a part comes in several",
+        (Edit("OpenChanges._group", "taken_bytes >= self._part_bytes", "False"),),
+        turns_red=OPEN + "commits_come_in_their_order_and_a_large_one_in_parts",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "pieces-of-ended-transactions-stay",
+        "open_changes",
+        "a piece goes from the file when its transactions have ended",
+        (Edit("OpenChanges.keep", "sorted(gone)", "[]"),),
+        turns_red=OPEN + "what_was_rolled_back_leaves_nothing_and_is_not_read",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "crash-leaves-open-pieces",
+        "open_changes",
+        "a crash ended the transactions before the oldest active one",
+        (
+            Edit(
+                "OpenChanges.keep",
+                "(found.astype(np.int64) - oldest_active) % (1 << 32) < 1 << 31",
+                "True",
+            ),
+        ),
+        turns_red=OPEN + "a_crash_ended_the_transactions_before_the_oldest_active_one",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "taken-back-in-another-part",
+        "open_changes",
+        "an insertion in one part learns from another one that it was taken back",
+        (Edit("OpenChanges._events", "len(source.undone)", "False"),),
+        turns_red=OPEN + "an_insertion_learns_in_its_part_that_it_was_taken_back",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "far-chunks-are-not-read",
+        "change_windows",
+        "an old value of a large transaction may have its chunks in another part",
+        (Edit("_Reader._fetch", "[chunks, self._waiting.fetch(relation)]", "[chunks]"),),
+        turns_red=LARGE + "a_large_transaction_comes_in_parts_and_whole",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncation-in-each-part",
+        "change_windows",
+        "a TRUNCATE of a large transaction is in one part",
+        (Edit("ChangeStream._changes", "part.is_of_one_commit", "False"),),
+        turns_red=LARGE + "a_large_transaction_comes_in_parts_and_whole",
+        why_named=NO_TABLES,
+    ),
     Mutant(
         "index-is-believed",
         "segment_index",
