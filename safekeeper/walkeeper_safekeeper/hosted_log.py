@@ -167,6 +167,8 @@ class HostedLog:
         """Why nothing is copied although WAL is lacking, or None."""
         if not self.lacks_bytes:
             return None
+        if self.offload is not None:
+            return "the archive is to have it, and has not all of it yet"
         if self.back_fill is None:
             return "no address of another member is known: start it with --repair-from"
         return self.back_fill.problem if self._settings.fill_bytes_s else "--fill-rate is 0"

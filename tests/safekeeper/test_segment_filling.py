@@ -126,8 +126,11 @@ def test_a_log_lacks_what_all_members_hold_or_what_slots_and_settings_keep() -> 
     assert lacks_bytes(late) == 3 * SEGMENT and not lacks_bytes(early)
     assert lacks_bytes(late, kept_lsn) == 3 * SEGMENT and lacks_bytes(early, kept_lsn) == SEGMENT
     assert lacks_bytes(early, Lsn(0)) == 3 * SEGMENT, "the log begins there"
-    archived = log(store, base_lsn, wal.start_lsn, older=object())
-    assert not lacks_bytes(archived), "the archive has it"
+    places = {"older": object(), "creation_lsn": wal.start_lsn}
+    archived = log(store, base_lsn, wal.start_lsn, oldest_lsn=wal.start_lsn, **places)
+    assert not lacks_bytes(archived, ZERO_LSN), "the archive has it"
+    gap = log(store, store.head_end(), wal.start_lsn, oldest_lsn=base_lsn, **places)
+    assert lacks_bytes(gap) == 3 * SEGMENT and not may_fill(gap), "the archive is to have it"
 
 
 def log(store: WalStore, commit_lsn: Lsn, restart_lsn: Lsn, **facts: Any) -> Any:
@@ -136,5 +139,6 @@ def log(store: WalStore, commit_lsn: Lsn, restart_lsn: Lsn, **facts: Any) -> Any
     begins_late = facts.get("begins_late", True)
     configuration = SimpleNamespace(begins_late=begins_late, creation_lsn=creation_lsn)
     durable = SimpleNamespace(commit_lsn=commit_lsn, configuration=configuration)
-    acceptor = SimpleNamespace(durable=durable, restart_lsn=restart_lsn)
+    oldest_lsn = facts.get("oldest_lsn", store.first_lsn)
+    acceptor = SimpleNamespace(durable=durable, restart_lsn=restart_lsn, oldest_lsn=oldest_lsn)
     return SimpleNamespace(store=store, acceptor=acceptor, older=facts.get("older"))

@@ -32,7 +32,7 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
     assert "has already been removed" in text
     member.terminate()
     member.start("--repair-from", cluster.addresses, "--fill-rate", "0")
-    wal = asyncio.run(_streamed(port, first_lsn, end_lsn - first_lsn))
+    wal = asyncio.run(streamed(port, first_lsn, end_lsn - first_lsn))
     assert wal == held[: len(wal)]
     assert f"reading WAL from {first_lsn} on at safekeeper at" in member.output()
     assert "under-replicated: safekeeper 1 lacks 2,097,152 bytes" in cluster.command("status")
@@ -43,7 +43,8 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
     wait_until(lambda: "under-replicated" not in cluster.command("status"))
 
 
-async def _streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:
+async def streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:
+    """Return so much WAL from there on as a PostgreSQL client gets it."""
     try:
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {begin_lsn}")

@@ -117,24 +117,30 @@ def _resolve(future: asyncio.Future[Lsn], result: object) -> None:
 def lacks_bytes(driver: Driver, kept_lsn: Lsn = LSN_MAX) -> int:
     """Return how much WAL other members hold below this log, which every member is to have.
 
-    With an archive the log goes back as far as that, and nothing is copied to the disk."""
+    With an archive the log goes back as far as that. Slots and settings then keep nothing more."""
     core, store = driver.acceptor, driver.store
     configuration = core.durable.configuration
-    if driver.older is not None or configuration is None:
+    if configuration is None:
         return 0
+    begin_lsn = store.first_lsn
+    if driver.older is not None:
+        begin_lsn, kept_lsn = min(begin_lsn, core.oldest_lsn), LSN_MAX
     restart_lsn = core.restart_lsn if configuration.begins_late else LSN_MAX
     wanted_lsn = max(min(restart_lsn, kept_lsn), configuration.creation_lsn)
-    return max(0, int(store.first_lsn) - wanted_lsn.round_down(store.segment_bytes))
+    return max(0, int(begin_lsn) - wanted_lsn.round_down(store.segment_bytes))
 
 
 def may_fill(driver: Driver) -> bool:
     """Return True if recovery needs nothing of the log's first bytes any more.
 
+    With an archive nothing is copied to the disk: the members archive such WAL from their own.
     Without its mark a record that goes on at the log's beginning is not trusted after a crash (D3).
     The mark names the beginning. So the record has to be below the durable commit_lsn before the
     beginning moves."""
     store, commit_lsn = driver.store, driver.acceptor.durable.commit_lsn
-    return commit_lsn > store.first_lsn and _head_is_committed(store, commit_lsn)
+    if driver.older is not None or commit_lsn <= store.first_lsn:
+        return False
+    return _head_is_committed(store, commit_lsn)
 
 
 def _head_is_committed(store: WalStore, commit_lsn: Lsn) -> bool:
