@@ -190,7 +190,7 @@ def _line(
     is_old, is_new = number in sets[0]["members"], number in sets[-1]["members"]
     role = "member" if is_old and is_new else "leaving" if is_old else newcomer
     places = ("address", "reachable", "first_lsn", "flush_lsn", "commit_lsn")
-    columns = (*places, "kept_bytes", "lacks_bytes", "error")
+    columns = (*places, "kept_bytes", "lacks_bytes", "lacks_reason", "error")
     known = {name: (line or {}).get(name) for name in columns}
     if line is None:
         known["reachable"] = False
@@ -252,7 +252,8 @@ def _well(line: dict[str, Any]) -> str:
     lacks = line["lacks_bytes"]
     if not lacks:
         return "ok"
-    return f"begins at {line['first_lsn']}: {lacks:,} bytes of older WAL to copy"
+    reason = f"; {line['lacks_reason']}" if line["lacks_reason"] else ""
+    return f"begins at {line['first_lsn']}: {lacks:,} bytes of older WAL to copy{reason}"
 
 
 def table(document: dict[str, Any]) -> str:

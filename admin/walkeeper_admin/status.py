@@ -53,6 +53,7 @@ COLUMNS = (
     "standbys",
     "first_lsn",
     "lacks_bytes",
+    "lacks_reason",
     "kept_bytes",
     "kept_for",
     "free_bytes",
@@ -347,7 +348,7 @@ def table(document: dict[str, Any]) -> str:
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_error_of(line)}" for line in broken]
     text += _versions(document["safekeepers"])
-    text += [line for each in document["safekeepers"] for line in _kept(each)]
+    text += [line for each in document["safekeepers"] for line in (*_kept(each), *_lacks(each))]
     text += _what_to_do(found)
     if archive := archive_line(document["safekeepers"]):
         text.append(archive)
@@ -409,3 +410,13 @@ def _kept(line: dict[str, Any]) -> list[str]:
     names = ", ".join(slot["slot_name"] for slot in slots)
     whom = f" for {line['kept_for']}" if line.get("kept_for") else ""
     return [f"  {name_of(line)}: slots {names}; keeps {line['kept_bytes']:,} bytes{whom}"]
+
+
+def _lacks(line: dict[str, Any]) -> list[str]:
+    """Return a line about older WAL that other members hold and this one is to have (M6)."""
+    if not line.get("lacks_bytes"):
+        return []
+    reason = line.get("lacks_reason")
+    how = f"is not copied: {reason}" if reason else "is being copied to it"
+    lacks = f"lacks {line['lacks_bytes']:,} bytes of WAL before {line['first_lsn']}"
+    return [f"  under-replicated: {name_of(line)} {lacks}, which other members hold; it {how}"]

@@ -25,7 +25,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_fastpath.switch import append_path
-from walkeeper_safekeeper.archiving.back_fill import BackFill
+from walkeeper_safekeeper.archiving.back_fill import BackFill, lacks_bytes
 from walkeeper_safekeeper.archiving.member_copies import OwnLog, Wanted
 from walkeeper_safekeeper.archiving.member_wal import MemberWal, OtherMembers
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
@@ -152,8 +152,26 @@ class HostedLog:
         filler = WorkerThread(f"copy older WAL {self.cluster}", on_defect)
         self._threads.append(filler)
         source = MemberWal(self._own, peers)
-        rate = self._settings.fill_bytes_s
-        self.back_fill = BackFill(self.cluster, self.driver, source, filler, rate)
+        rate, kept_lsn = self._settings.fill_bytes_s, self._retention.copied_lsn
+        self.back_fill = BackFill(self.cluster, self.driver, source, filler, rate, kept_lsn)
+
+    @property
+    def lacks_bytes(self) -> int:
+        """Older WAL that is still to be copied to this disk, as far as this member knows."""
+        if self.back_fill is None:
+            return lacks_bytes(self.driver)
+        return self.back_fill.lacks_bytes
+
+    @property
+    def lacks_reason(self) -> str | None:
+        """Why nothing is copied although WAL is lacking, or None."""
+        if not self.lacks_bytes:
+            return None
+        if self.offload is not None:
+            return "the archive is to have it, and has not all of it yet"
+        if self.back_fill is None:
+            return "no address of another member is known: start it with --repair-from"
+        return self.back_fill.problem if self._settings.fill_bytes_s else "--fill-rate is 0"
 
     @property
     def _own(self) -> OwnLog:

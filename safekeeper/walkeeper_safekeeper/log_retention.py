@@ -13,7 +13,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
-from walkeeper_safekeeper.retention import kept_bytes, remove_unwanted, wanted_lsn
+from walkeeper_safekeeper.retention import copied_from, kept_bytes, remove_unwanted, wanted_lsn
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
@@ -33,6 +33,16 @@ class LogRetention:
     ) -> None:
         self._readable, self._driver, self._settings = readable, driver, settings
         self._archived_lsn = archived_lsn
+
+    def copied_lsn(self) -> Lsn:
+        """Return from where on a physical log copies WAL that it lacks from other members."""
+        slots = self._readable.slots.slots.holding(has_archive=False)
+        return copied_from(
+            (slot.retention_lsn for slot in slots if slot.retention_lsn is not None),
+            flush_lsn=self._driver.acceptor.flush_lsn,
+            keep_bytes=self._settings.wal_keep_bytes,
+            size_max=self._settings.wal_bytes_max,
+        )
 
     async def remove(self) -> None:
         """Remove the WAL, or a logical log's entries, that no reader needs any more."""

@@ -10,7 +10,6 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text, wiped_member
-from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
 
@@ -32,7 +31,8 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "commit_lsn": str(acceptor.commit_lsn),
         "restart_lsn": str(acceptor.restart_lsn),
         "first_lsn": str(acceptor.oldest_lsn),
-        "lacks_bytes": lacks_bytes(log.driver),
+        "lacks_bytes": log.lacks_bytes,
+        "lacks_reason": log.lacks_reason,
         "archived_lsn": None if log.offload is None else str(log.offload.archived_lsn),
         "archive": _archive(log),
         "timeline": history[-1].timeline,

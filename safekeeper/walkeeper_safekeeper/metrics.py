@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from walkeeper_common.metrics import Figure, counter, gauge, histogram
-from walkeeper_safekeeper.archiving.back_fill import lacks_bytes
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -195,7 +194,7 @@ OF_LOG: tuple[Figure[HostedLog], ...] = (
             LABELS,
             unit="bytes",
         ),
-        lambda log: lacks_bytes(log.driver),
+        lambda log: log.lacks_bytes,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 wanted_lsn        the oldest LSN that slots and connected readers need
 kept_bytes        --wal-keep-size, none of it when the log is near --wal-size-max
+copied_from       from where on a log that lacks older WAL copies it from other members (M6)
 remove_unwanted   whole segments go that neither these, nor the members, nor the archive need
 """
 
@@ -31,6 +32,18 @@ def kept_bytes(keep_bytes: int, *, used_bytes: int, size_max: int | None) -> int
     if size_max is None or used_bytes < size_max * LOW_MARK:
         return keep_bytes
     return 0
+
+
+def copied_from(
+    slots: Iterable[Lsn], *, flush_lsn: Lsn, keep_bytes: int, size_max: int | None
+) -> Lsn:
+    """Return from where on slots and --wal-keep-size keep WAL on each member that has it.
+
+    A newcomer gets that from the others (M6), but at most half of --wal-size-max. So retention
+    does not remove again what was copied, as long as the log is not near that size."""
+    bytes_max = flush_lsn if size_max is None else size_max // 2
+    oldest_lsn = min([*slots, Lsn(max(0, flush_lsn - keep_bytes))])
+    return max(oldest_lsn, Lsn(max(0, flush_lsn - bytes_max)))
 
 
 def remove_unwanted(

@@ -45,7 +45,7 @@ def test_a_copied_segment_is_followed_by_a_pause_of_its_time(
 
     monkeypatch.setattr(back_fill, "call", called)
     monkeypatch.setattr(back_fill, "page_flaw", lambda *_: None)
-    monkeypatch.setattr(back_fill, "lacks_bytes", lambda _: 1)
+    monkeypatch.setattr(back_fill, "lacks_bytes", lambda *_: 1)
     driver, source = FilledDriver(), SimpleNamespace(read=lambda *_: b"")
     thread = cast(WorkerThread, None)
     filling = BackFill("main", cast(Driver, driver), cast(Any, source), thread, bytes_s)

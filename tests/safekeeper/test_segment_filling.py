@@ -16,9 +16,9 @@ from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain
 from tests.support.faulty_disk import FaultyDisk, PowerCut
 from tests.support.wal_maker import WalMaker
 from walkeeper_common.errors import Refused
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.archiving.back_fill import may_fill
+from walkeeper_safekeeper.archiving.back_fill import lacks_bytes, may_fill
 from walkeeper_safekeeper.storage.segment_filling import fill_segment
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts
 from walkeeper_safekeeper.storage.wal_store import WalStore
@@ -113,14 +113,32 @@ def test_a_log_is_filled_once_its_first_record_is_committed() -> None:
     assert head_end > base_lsn + SEGMENT
     for commit_lsn, may in ((base_lsn, False), (Lsn(head_end - 1), False), (head_end, True)):
         assert may_fill(log(store, commit_lsn, wal.start_lsn)) == may, f"{commit_lsn} {head_end}"
-    assert not may_fill(log(store, head_end, base_lsn)), "nothing is lacking"
-    assert not may_fill(log(store, head_end, wal.start_lsn, begins_late=False))
-    assert not may_fill(log(store, head_end, wal.start_lsn, older=object())), "the archive has it"
+
+
+def test_a_log_lacks_what_all_members_hold_or_what_slots_and_settings_keep() -> None:
+    wal = plain_wal(3, 2, size=SEGMENT * 5)
+    base_lsn = Lsn(wal.start_lsn + 3 * SEGMENT)
+    store = make_store(FaultyDisk(Random(1)))
+    store.create(base_lsn)
+    late = log(store, base_lsn, wal.start_lsn, creation_lsn=wal.start_lsn)
+    early = log(store, base_lsn, wal.start_lsn, begins_late=False, creation_lsn=wal.start_lsn)
+    kept_lsn = Lsn(base_lsn - SEGMENT + 10)
+    assert lacks_bytes(late) == 3 * SEGMENT and not lacks_bytes(early)
+    assert lacks_bytes(late, kept_lsn) == 3 * SEGMENT and lacks_bytes(early, kept_lsn) == SEGMENT
+    assert lacks_bytes(early, Lsn(0)) == 3 * SEGMENT, "the log begins there"
+    places = {"older": object(), "creation_lsn": wal.start_lsn}
+    archived = log(store, base_lsn, wal.start_lsn, oldest_lsn=wal.start_lsn, **places)
+    assert not lacks_bytes(archived, ZERO_LSN), "the archive has it"
+    gap = log(store, store.head_end(), wal.start_lsn, oldest_lsn=base_lsn, **places)
+    assert lacks_bytes(gap) == 3 * SEGMENT and not may_fill(gap), "the archive is to have it"
 
 
 def log(store: WalStore, commit_lsn: Lsn, restart_lsn: Lsn, **facts: Any) -> Any:
     """Return the part of a driver that the filling looks at."""
-    configuration = SimpleNamespace(begins_late=facts.get("begins_late", True))
+    creation_lsn = facts.get("creation_lsn", ZERO_LSN)
+    begins_late = facts.get("begins_late", True)
+    configuration = SimpleNamespace(begins_late=begins_late, creation_lsn=creation_lsn)
     durable = SimpleNamespace(commit_lsn=commit_lsn, configuration=configuration)
-    acceptor = SimpleNamespace(durable=durable, restart_lsn=restart_lsn)
+    oldest_lsn = facts.get("oldest_lsn", store.first_lsn)
+    acceptor = SimpleNamespace(durable=durable, restart_lsn=restart_lsn, oldest_lsn=oldest_lsn)
     return SimpleNamespace(store=store, acceptor=acceptor, older=facts.get("older"))

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.raw_client import RawClient, close_all_clients, errors
+from tests.support.waiting import wait_until
 from walkeeper_common.lsn import Lsn, parse_segment_name
 
 pytestmark = pytest.mark.postgres
@@ -30,13 +31,20 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
     (text,) = asyncio.run(_refused(port, first_lsn))
     assert "has already been removed" in text
     member.terminate()
-    member.start("--repair-from", cluster.addresses)
-    wal = asyncio.run(_streamed(port, first_lsn, end_lsn - first_lsn))
+    member.start("--repair-from", cluster.addresses, "--fill-rate", "0")
+    wal = asyncio.run(streamed(port, first_lsn, end_lsn - first_lsn))
     assert wal == held[: len(wal)]
     assert f"reading WAL from {first_lsn} on at safekeeper at" in member.output()
+    assert "under-replicated: safekeeper 1 lacks 2,097,152 bytes" in cluster.command("status")
+    member.terminate()
+    member.start("--repair-from", cluster.addresses)
+    wait_until(lambda: all(segment.exists() for segment in segments[:2]))
+    assert b"".join(path.read_bytes() for path in segments)[: len(wal)] == wal
+    wait_until(lambda: "under-replicated" not in cluster.command("status"))
 
 
-async def _streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:
+async def streamed(port: int, begin_lsn: Lsn, size: int) -> bytes:
+    """Return so much WAL from there on as a PostgreSQL client gets it."""
     try:
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {begin_lsn}")

@@ -1,10 +1,11 @@
-"""Fill a log that begins late with the WAL that it lacks, from other members (M5). A shell.
+"""Fill a log with the older WAL that it lacks, from other members (M5, M6). A shell.
 
-    BackFill(…).run()     until cancelled
+    BackFill(…).run()     until cancelled, or until the disk fails
     lacks_bytes           how much WAL it lacks, 0 if none
 
-A log lacks WAL while it begins behind restart_lsn: below that, all members have had all WAL. It is
-filled downwards, a segment at a time. So it may stop at any point, and goes on after a restart. The
+A log that begins late lacks WAL down to restart_lsn: below that, all members have had all WAL. Any
+log lacks what its slots and --wal-keep-size keep on the others (`kept_lsn`). A log is filled
+downwards, a segment at a time. So it may stop at any point, and goes on after a restart. The
 sources are the members that JoinLog named, and those of --repair-from.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import Protocol
 
-from walkeeper_common.errors import NoSpace, Refused, WalkeeperError
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.errors import NoSpace, Refused, StorageError, WalkeeperError, WalRemoved
+from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.shell.worker_thread import WorkerThread, call, resolve
 from walkeeper_safekeeper.driver import Driver
@@ -35,7 +37,9 @@ class Source(Protocol):
 
 
 class BackFill:
-    """The filling of one log; at most `bytes_s` are copied in a second, beside new WAL."""
+    """The filling of one log; at most `bytes_s` are copied in a second, beside new WAL.
+
+    `kept_lsn` returns from where on slots and settings keep WAL, although it may not be here."""
 
     def __init__(
         self,
@@ -44,27 +48,44 @@ class BackFill:
         source: Source,
         thread: WorkerThread,
         bytes_s: int,
+        kept_lsn: Callable[[], Lsn] = lambda: LSN_MAX,
     ) -> None:
         self._cluster, self._driver, self._source = cluster, driver, source
-        self._thread, self._bytes_s = thread, bytes_s
+        self._thread, self._bytes_s, self._kept_lsn = thread, bytes_s, kept_lsn
         self.filled_bytes = 0
+        self.problem: str | None = None
         self._told = ""
+        self._removed_lsn: Lsn | None = None  # no member holds WAL below it
 
     @property
     def lacks_bytes(self) -> int:
-        """The WAL between restart_lsn and the beginning of the log here."""
-        return lacks_bytes(self._driver)
+        """The WAL before the beginning of the log here, which this log is to have."""
+        needed = lacks_bytes(self._driver)
+        if self._driver.store.first_lsn == self._removed_lsn:
+            return needed
+        return max(needed, lacks_bytes(self._driver, self._kept_lsn()))
 
-    async def run(self) -> NoReturn:
-        """Fill whenever WAL is lacking, until cancelled."""
+    async def run(self) -> None:
+        """Fill whenever WAL is lacking, until cancelled, or until the disk has failed."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                while may_fill(self._driver):
+                while self.lacks_bytes and may_fill(self._driver):
                     await self._fill_one()
-            except (Refused, NoSpace) as error:
-                self._tell(f"the copy of older WAL stops: {error}")
-                await asyncio.sleep(RETRY_S)
+                self.problem = None
+            except WalRemoved as error:
+                self._removed_lsn = self._driver.store.first_lsn
+                if self.lacks_bytes:
+                    await self._pause(error)
+            except WalkeeperError as error:
+                if isinstance(error, StorageError) and not isinstance(error, NoSpace):
+                    return  # the driver has posted it: this log takes nothing more
+                await self._pause(error)
+
+    async def _pause(self, error: WalkeeperError) -> None:
+        self.problem = f"the copy of older WAL stops: {error}"
+        self._tell(self.problem)
+        await asyncio.sleep(RETRY_S)
 
     async def _fill_one(self) -> None:
         driver, size = self._driver, self._driver.store.segment_bytes
@@ -77,8 +98,8 @@ class BackFill:
         done: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
         driver.fill(begin_lsn, wal, partial(_resolve, done))
         await done
-        self.filled_bytes += size
-        if not lacks_bytes(driver):
+        self.filled_bytes, self.problem = self.filled_bytes + size, None
+        if not self.lacks_bytes:
             self._tell(f"older WAL was copied: this log begins at {begin_lsn}")
         await asyncio.sleep(size / self._bytes_s)
 
@@ -93,26 +114,31 @@ def _resolve(future: asyncio.Future[Lsn], result: object) -> None:
     resolve(future, result)
 
 
-def lacks_bytes(driver: Driver) -> int:
+def lacks_bytes(driver: Driver, kept_lsn: Lsn = LSN_MAX) -> int:
     """Return how much WAL other members hold below this log, which every member is to have.
 
-    With an archive the log goes back as far as that, and nothing is copied to the disk."""
+    With an archive the log goes back as far as that. Slots and settings then keep nothing more."""
     core, store = driver.acceptor, driver.store
     configuration = core.durable.configuration
-    if driver.older is not None or configuration is None or not configuration.begins_late:
+    if configuration is None:
         return 0
-    wanted_lsn = core.restart_lsn.round_down(store.segment_bytes)
-    return max(0, int(store.first_lsn) - wanted_lsn)
+    begin_lsn = store.first_lsn
+    if driver.older is not None:
+        begin_lsn, kept_lsn = min(begin_lsn, core.oldest_lsn), LSN_MAX
+    restart_lsn = core.restart_lsn if configuration.begins_late else LSN_MAX
+    wanted_lsn = max(min(restart_lsn, kept_lsn), configuration.creation_lsn)
+    return max(0, int(begin_lsn) - wanted_lsn.round_down(store.segment_bytes))
 
 
 def may_fill(driver: Driver) -> bool:
-    """Return True if WAL is lacking, and recovery needs nothing of the log's first bytes any more.
+    """Return True if recovery needs nothing of the log's first bytes any more.
 
+    With an archive nothing is copied to the disk: the members archive such WAL from their own.
     Without its mark a record that goes on at the log's beginning is not trusted after a crash (D3).
     The mark names the beginning. So the record has to be below the durable commit_lsn before the
     beginning moves."""
     store, commit_lsn = driver.store, driver.acceptor.durable.commit_lsn
-    if not lacks_bytes(driver) or commit_lsn <= store.first_lsn:
+    if driver.older is not None or commit_lsn <= store.first_lsn:
         return False
     return _head_is_committed(store, commit_lsn)
 

@@ -6,10 +6,12 @@ from tests.proof.mutants.mutant import ONLY_MEMORY, REAL_DESCRIPTORS, Edit, Muta
 
 TEST = "tests/consensus/test_pure_late.py::test_"
 FILLING = "tests/safekeeper/test_segment_filling.py::test_"
+COPYING = "tests/safekeeper/test_back_fill.py::test_"
 
 WRITTEN = "tests/consensus/test_written_ranges.py::test_"
 NO_BYTE = "it is for people and changes no byte of WAL"
 MINUTES = "the exploration that sees it, members-late, takes minutes"
+NO_SETTINGS = "the simulated safekeepers have no slots and keep no WAL by settings"
 DOWNWARDS = "the simulated power cuts come seldom while a log is filled"
 
 LATE = (
@@ -179,5 +181,43 @@ LATE = (
         ),
         turns_red=WRITTEN + "a_fragment_names_its_generation_once_logs_begin_late",
         why_named=NO_BYTE,
+    ),
+    Mutant(
+        "older-wal-stays-where-it-is",
+        "M6",
+        "a newcomer copies WAL that slots and settings keep on the other members",
+        (
+            Edit(
+                "BackFill.lacks_bytes",
+                "max(needed, lacks_bytes(self._driver, self._kept_lsn()))",
+                "needed",
+            ),
+        ),
+        turns_red=COPYING + "what_the_others_keep_is_copied",
+        why_named=NO_SETTINGS,
+    ),
+    Mutant(
+        "removed-wal-is-asked-for-again",
+        "M6",
+        "WAL that no member holds is not lacking",
+        (Edit("BackFill.run", "self._removed_lsn = self._driver.store.first_lsn", "pass"),),
+        turns_red=COPYING + "wal_that_no_member_holds_is_asked_for_once",
+        why_named=NO_SETTINGS,
+    ),
+    Mutant(
+        "copied-wal-is-removed-again",
+        "M6",
+        "older WAL takes at most half of --wal-size-max",
+        (Edit("copied_from", "flush_lsn if size_max is None else size_max // 2", "flush_lsn"),),
+        turns_red=COPYING + "slots_and_settings_say_what_is_copied",
+        why_named=NO_SETTINGS,
+    ),
+    Mutant(
+        "silent-source-ends-the-filling",
+        "M5",
+        "a member that does not answer while a log is filled is asked again",
+        (Edit("BackFill.run", "isinstance(error, StorageError)", "True"),),
+        turns_red=COPYING + "a_source_that_fails_is_asked_again[error0]",
+        why_named="the simulated newcomers fill their logs at once",
     ),
 )
