@@ -28,9 +28,9 @@ and looks for each acknowledged row.
 
 The seconds are from the fault to the first answer that reports it, and in the last column from the
 remedy until all is well. The machine had other work, so read them as an upper bound. For an alert
-they end when its expression holds (`pending`). The alert fires after its own time, which follows the
-`+` and is that of [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules, and
-scrapes each second. An empty cell means that the view has nothing to report, by design:
+they end when its expression holds (`pending`). The alert fires after its own time, which follows
+the `+` and is that of [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules,
+and scrapes each second. An empty cell means that the view has nothing to report, by design:
 
 * A second proposer ends by itself, and has changed nothing.
 * A standby that lags by some MB is normal. `check` and the alert begin at 1 GB.
