@@ -9,6 +9,7 @@ import pytest
 from tests.proof.sim.logical import LogicalStory
 from tests.proof.sim.oracle import NoProgress, Violation
 from walkeeper_common.lsn import Lsn
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
 CUTS_OFF = 37  # a transaction, inside of which a connection is lost
@@ -43,3 +44,13 @@ def test_a_proposer_that_tells_postgresql_too_early_is_found(
         for seed in range(TOO_EARLY, TOO_EARLY + 40):
             with suppress(NoProgress):
                 LogicalStory(seed).run()
+
+
+def test_a_logical_log_ends_where_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The story closes it again and again, and a proposer is refused at its end (M7)."""
+    story = LogicalStory(0, closes=True)
+    story.run()
+    assert story.world.facts["closes"] > 1 and story.world.facts["transactions in the log"]
+    monkeypatch.setattr(admission, "closed", lambda log: None)
+    with pytest.raises(Violation, match="Closed: "):
+        LogicalStory(0, closes=True).run()

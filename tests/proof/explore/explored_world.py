@@ -357,7 +357,8 @@ class World:
         draft.proposers[slot] = self.table.fresh_proposer(**numbers, closes=closes)
         self._proposed(draft, slot, self.table.begin(draft.proposers[slot]))
         for acceptor in chosen:
-            self._connect(draft, slot, acceptor)
+            if draft.proposers[slot] != NOBODY:  # else a closed log has ended it already
+                self._connect(draft, slot, acceptor)
         if self.bounds.votes_at_once:
             self._vote_now(draft, slot, chosen)
         return self.table.has_campaigned(draft.proposers[slot])

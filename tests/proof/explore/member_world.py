@@ -55,6 +55,7 @@ from walkeeper_safekeeper.consensus.member_register import joined
 CLUSTER = "main"
 COMMAND = 8  # the connection of every command
 OVER, NOT_STARTED = 0, 1  # numbers of commands
+FIRST = 5  # in `used`, where the numbers of the commands begin
 
 Answers: TypeAlias = tuple[tuple[int, Message], ...]
 
@@ -106,7 +107,7 @@ class MemberWorld(World):
 
     def _first_used(self) -> list[int]:
         decided = self._decided.number((configuration(self.bounds),))
-        return [0, 0, 0, 0, *[NOT_STARTED] * len(self.bounds.commands), decided]
+        return [*[0] * FIRST, *[NOT_STARTED] * len(self.bounds.commands), decided]
 
     def _state(self, draft: Draft) -> State:
         rows = [number for row in draft.queues for number in row]
@@ -124,7 +125,7 @@ class MemberWorld(World):
     def _actions(self, draft: Draft) -> Iterator[Action]:
         yield from super()._actions(draft)
         everybody = range(self.bounds.acceptors)
-        for which, number in enumerate(draft.used[4:-1]):
+        for which, number in enumerate(draft.used[FIRST:-1]):
             if number == OVER:
                 continue
             told = self._told[number]
@@ -185,12 +186,12 @@ class MemberWorld(World):
         return change_members(goal, places, draw)
 
     def _look_again(self, draft: Draft, which: int) -> bool:
-        told = self._told[draft.used[4 + which]]
+        told = self._told[draft.used[FIRST + which]]
         return self._ask(draft, which, () if told is None else told.answers, None)
 
     def _go_on(self, draft: Draft, which: int, chosen: tuple[int, ...]) -> bool:
         """Deliver the pending requests to these safekeepers, and their answers to the command."""
-        number = draft.used[4 + which]
+        number = draft.used[FIRST + which]
         told, requests = self._told[number], self._pending[number].requests
         assert told is not None, f"{number=}"
         answers = self._answers(draft, {place: requests[place] for place in chosen})
@@ -216,17 +217,17 @@ class MemberWorld(World):
                 history.append(self._answers(draft, batch.requests))
                 batch = steps.send(dict(history[-1]))
         except (StopIteration, Refused):
-            draft.used[4 + which] = OVER
+            draft.used[FIRST + which] = OVER
             return True
         rounds = [m.round.term for m in batch.requests.values() if isinstance(m, PromiseMembers)]
         if rounds and rounds[0] > self.bounds.rounds:
-            draft.used[4 + which] = OVER  # it stands still
+            draft.used[FIRST + which] = OVER  # it stands still
             return True
         is_idle = not batch.requests
         kept = starts[-1] if is_idle else starts[-2] if len(starts) > 1 else 0
         number = self._number(Told(which, tuple(history[kept:]), is_idle), batch)
-        is_new = draft.used[4 + which] != number
-        draft.used[4 + which] = number
+        is_new = draft.used[FIRST + which] != number
+        draft.used[FIRST + which] = number
         return is_new
 
     def _number(self, told: Told, batch: Batch) -> int:

@@ -331,9 +331,12 @@ class ProposerNode:
             for effect in self.core.step(happened):
                 self._perform(effect, events, outcome)
             self._compare(happened, events)
-        if not led and self.core.leader is not None:
-            self._won(self.core.leader)
+        leader = self.core.leader
+        if not led and leader is not None:
+            self._won(leader)
             outcome.elected = True
+        if self.closes and leader is not None and leader.commit_lsn >= leader.start_lsn:
+            outcome.reported = self.wal  # it has no primary, and readers may have that WAL now
         self._fold()
         return outcome
 

@@ -243,6 +243,16 @@ LARGE = {
         terms=2, campaigns=2, closes=1, records=1, crashes=0, breaks=1, lates=1,
         votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
+    "members-close": Bounds(
+        acceptors=2, ack_quorum=1, newcomers=1, commands=("add",), next_ack=2, proposers=1, terms=3,
+        campaigns=3, closes=2, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False,
+    ),
+    "members-close-one-ack-to-two": Bounds(
+        acceptors=2, ack_quorum=1, commands=("set-ack-quorum",), next_ack=2, proposers=1, terms=3,
+        campaigns=3, closes=2, records=1, crashes=0, breaks=0, votes_at_once=True,
+        takes_halves=False,
+    ),
     "close-three-terms": Bounds(
         terms=3, campaigns=3, closes=2, records=1, crashes=0, breaks=0,
         votes_at_once=True, takes_halves=False, shows_commits=False,

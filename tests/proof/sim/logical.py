@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.proof.sim import faults, healing
+from tests.proof.sim import closing, faults, healing
 from tests.proof.sim.archive import Archived
 from tests.proof.sim.changing_primary import ChangingPrimary
 from tests.proof.sim.command_line import main
@@ -26,7 +26,7 @@ from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import NoProgress, Oracle, Oracles
 from tests.proof.sim.proposer_node import PROBE_BYTES, ProposerNode
 from tests.proof.sim.scene import SEGMENT_BYTES
-from tests.proof.sim.search import Run, run_story
+from tests.proof.sim.search import ASKED, Run, run_story
 from tests.proof.sim.story import Story
 from tests.proof.sim.world import World
 from tests.support.entry_maker import SETTINGS, LogBytes
@@ -267,11 +267,13 @@ class LogicalStory(Story):
     kind = LogKind.LOGICAL
     proposer_type = ChangesNode
 
-    def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, show: Callable[[str], None] | None = None, closes: bool = False
+    ) -> None:
         self.world = world = World(seed, show=show)
         world.options = replace(
             world.options, plots=(), clones=0.0, retention_bytes=None, recycled_bytes=None,
-            starts_inside_record=False,
+            starts_inside_record=False, closes=closes,
         )  # fmt: skip
         self.network = Network(world)
         start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
@@ -293,6 +295,8 @@ class LogicalStory(Story):
         world, options = self.world, self.world.options
         world.say("----", f"seed {world.seed} {options}")
         faults.schedule(self)
+        if options.closes:
+            closing.schedule(self)
         primary: Any = self.primary
         world.every(world.random.choice((0.0, 10.0, 60.0)), primary.end_connection)
         for _ in range(options.proposers):
@@ -300,7 +304,10 @@ class LogicalStory(Story):
         self._write_for_ever()
         world.run_until(options.safety_s * 1000)
         healing.heal(self)
-        self._demand_progress()
+        if options.closes:
+            closing.demand_close(self)
+        else:
+            self._demand_progress()
         self.judge_stream()
 
     def _demand_progress(self) -> None:
@@ -348,10 +355,9 @@ class LogicalStory(Story):
 
 
 def run(seed: int, *, show: Callable[[str], None] | None = None, **asked: bool) -> Run:
-    """Return the seed's outcome; there is nothing to ask for."""
-    assert not asked, f"{asked=}"
-    return run_story(LogicalStory(seed, show=show))
+    """Return the seed's outcome. With `closes`, an operator closes the log."""
+    return run_story(LogicalStory(seed, show=show, **asked))
 
 
 if __name__ == "__main__":
-    sys.exit(main("tests.proof.sim.logical", __doc__, run, {}))
+    sys.exit(main("tests.proof.sim.logical", __doc__, run, {"--close": ASKED["--close"]}))
