@@ -29,6 +29,15 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "tablespaces-are-homes",
+        "base",
+        "a database lives where its map of catalogs is, not in each tablespace with its tables",
+        (Edit("BaseDirectory.databases", "(path / FILENODE_MAP).is_file()", "True"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_a_table_in_another_tablespace_does_not_move_its_database",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "composite-by-lost-types",
         "value_text",
         "a value of a composite is read past the attributes that it has lost",
