@@ -275,7 +275,8 @@ def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> No
         return
     if plan.system_id not in (None, base.system_id):
         raise HistoryError(
-            f"{base.root} is of cluster {base.system_id}, the WAL is of {plan.system_id}"
+            f"{base.root} is of cluster {base.system_id}, the WAL is of {plan.system_id}; initdb "
+            "and pg_upgrade make a new cluster: give a backup and WAL of the same one"
         )
     if lsn is not None and lsn < base.redo_lsn:
         raise HistoryError(f"the base backup is of {Lsn(base.redo_lsn)}, after {Lsn(lsn)}")

@@ -18,6 +18,7 @@ from tests.history.reading_whole import stats_of_segment, whole_stats
 from tests.support.s3_server import BUCKET, s3_server
 from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
+from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_history.rows.stats import Stats
 from walkeeper_wal.errors import DamagedWal, HistoryError
@@ -207,8 +208,46 @@ def test_a_segment_of_another_cluster_is_named_and_left_out(tmp_path: Path) -> N
     foreign = sorted(names)[1]
     (tmp_path / foreign).write_bytes(files_of(filled(other, MB))[foreign])
     _, _, problems = whole_stats(tmp_path)
-    assert any("of cluster 5 among" in problem.reason for problem in problems)
+    assert any("of cluster 5 (PostgreSQL 15) among" in problem.reason for problem in problems)
     assert all(problem.fatal for problem in problems)
+    alone = make_plan(open_files(str(tmp_path)), start_lsn=2 * MB, end_lsn=3 * MB)
+    assert alone.system_id != 5, "not even a range of it alone is read as if it belonged there"
+
+
+def upgraded(directory: Path, timeline: int) -> Path:
+    """Lay the WAL of a cluster, and that of a new one behind it on timeline 1, as pg_upgrade
+    does."""
+    old = filled(WalMaker(Random(9), segment_bytes=MB, timeline=timeline), 12 * MB)
+    old.switch()
+    new = WalMaker(Random(1), segment_bytes=MB, system_id=5, start_lsn=Lsn(14 * MB), magic=0xD116)
+    history = {"00000003.history": b"1\t0/100000\n"}
+    lay(directory, {**files_of(old), **files_of(filled(new, 3 * MB)), **history})
+    return directory
+
+
+def test_wal_of_an_upgraded_cluster_is_read_by_ranges_of_one_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = open_files(str(upgraded(tmp_path, 1)))
+    old, new = make_plan(files, end_lsn=14 * MB), make_plan(files, start_lsn=14 * MB)
+    assert old.system_id != new.system_id == 5
+    with pytest.raises(
+        HistoryError, match=r"of cluster 5 \(PostgreSQL 17\) among .* directory of its own"
+    ):
+        list(sweep(files, make_plan(files), stats_of_segment))
+    for command in ("stats", "changes", "undo --all-tables", "table-at t", "find drop"):
+        assert run(["history", *command.split(), "--path", str(tmp_path)]) == 1
+        assert "keep the WAL of each in a directory of its own" in capsys.readouterr().err
+    for plan in (old, new):
+        list(sweep(files, plan, stats_of_segment))
+
+
+def test_wal_that_pg_upgrade_put_on_a_lower_timeline_is_not_passed_over(tmp_path: Path) -> None:
+    files = open_files(str(upgraded(tmp_path, 3)))
+    with pytest.raises(HistoryError, match=r"of cluster 5 \(PostgreSQL 17\) .* \(--timeline\)"):
+        make_plan(files)
+    assert make_plan(files, timeline=3).system_id != 5
+    assert make_plan(files, timeline=1).system_id == 5
 
 
 def test_a_segment_of_another_branch_of_the_same_cluster_is_noticed(tmp_path: Path) -> None:

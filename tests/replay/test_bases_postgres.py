@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.postgres_server import PostgresServer, run_as_server_user
+from tests.support.postgres_server import PostgresServer, make_directory, run_as_server_user
 from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
@@ -224,3 +224,27 @@ def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
     )
     with pytest.raises(HistoryError, match="pg_combinebackup"):
         BaseDirectory(str(tmp_path))
+
+
+def test_a_table_in_another_tablespace_does_not_move_its_database() -> None:
+    place = make_directory()
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql(
+            f"CREATE TABLESPACE other_disk LOCATION '{place}'",
+            "CREATE TYPE spaced AS ENUM ('near', 'far')",
+            "CREATE TABLE on_other_disk (id int, v spaced) TABLESPACE other_disk",
+            "INSERT INTO on_other_disk VALUES (1, 'near')",
+        )
+        backup = server.base_backup(options=[f"--tablespace-mapping={place}={make_directory()}"])
+        try:
+            base = BaseDirectory(str(backup.data))
+            server.sql(
+                "VACUUM FULL pg_type",
+                "VACUUM FULL pg_class",
+                "INSERT INTO on_other_disk VALUES (2, 'far')",
+            )
+            past = _past(server, "public.on_other_disk", base.redo_lsn, base)
+            assert coverage_of(past) == COMPLETE
+            assert past["v"].to_pylist() == ["near", "far"]
+        finally:
+            backup.delete()

@@ -173,6 +173,26 @@ def test_publications_are_added_and_dropped_as_far_as_the_log_has_them(
     subscriber.sql(alter.format("SET", "q, p"))
 
 
+def test_a_worker_of_other_publications_gets_no_row_until_they_are_those_of_the_log(
+    cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    """With refresh = false the server asks no publisher. Its worker is refused instead."""
+    subscribe(subscriber, cluster.where())
+    change = "ALTER SUBSCRIPTION feed SET PUBLICATION {} WITH (refresh = false)"
+    try:
+        primary.sql("INSERT INTO t VALUES (1, 'before')")
+        wait_until(lambda: subscriber.rows("SELECT id FROM t") == [(1,)])
+        subscriber.sql(change.format("p"))
+        primary.sql("INSERT INTO t VALUES (2, 'meanwhile')")
+        wait_until(lambda: "this log has publications p, q, not p" in subscriber.log_text())
+        assert subscriber.rows("SELECT id FROM t") == [(1,)]
+        subscriber.sql(change.format("q, p"))
+        wait_until(lambda: subscriber.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,)])
+    finally:
+        subscriber.sql("DROP SUBSCRIPTION feed")
+        primary.sql("DELETE FROM t")
+
+
 def test_other_columns_in_the_other_publication_are_refused_until_they_are_the_same(
     cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer
 ) -> None:

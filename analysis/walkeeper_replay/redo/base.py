@@ -9,7 +9,6 @@ server may have left it is overwritten by its first image, which the WAL from re
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -28,6 +27,7 @@ from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.reading import Batch
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
+FILENODE_MAP = "pg_filenode.map"
 _SLRU_PAGES = 32
 _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
@@ -122,20 +122,24 @@ class BaseDirectory:
         return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
 
     def databases(self) -> list[tuple[int, int]]:
-        """List (tablespace, database) of each database."""
-        found = [
-            (DEFAULT_TABLESPACE, int(name))
-            for name in sorted(os.listdir(self.root / "base"))
-            if name.isdigit()
+        """List (tablespace, database) of each database.
+
+        A tablespace with some of a database's tables has a directory of that name, too. It has no
+        map of catalogs.
+        """
+        spaces = sorted((self.root / "pg_tblspc").glob("*"))
+        inner = [path for space in spaces for path in space.glob(f"PG_{self.major}_*/*")]
+        homes = [(DEFAULT_TABLESPACE, path) for path in sorted((self.root / "base").iterdir())]
+        homes += [(int(path.parent.parent.name), path) for path in inner]
+        return [
+            (space, int(path.name))
+            for space, path in homes
+            if path.name.isdigit() and (path / FILENODE_MAP).is_file()
         ]
-        for space in sorted((self.root / "pg_tblspc").glob("*")):
-            inner = [path for top in space.glob(f"PG_{self.major}_*") for path in top.iterdir()]
-            found += [(int(space.name), int(path.name)) for path in inner if path.name.isdigit()]
-        return found
 
     def map_of(self, tablespace: int, database: int) -> dict[int, int]:
         """Return the relfilenodes of mapped catalogs."""
-        path = self.directory(tablespace, database) / "pg_filenode.map"
+        path = self.directory(tablespace, database) / FILENODE_MAP
         return parse_map(path.read_bytes()) if path.is_file() else {}
 
     def read(self, relation: Relation) -> Bytes | None:

@@ -139,6 +139,15 @@ def version_of(magic: int) -> WalVersion | None:
     return WalVersion(magic, MAJORS[magic]) if magic in MAJORS else None
 
 
+def foreign(system_id: int | None, magic: int, expected: int | None) -> str:
+    """Say that WAL is another cluster's than that which is read, and what to do."""
+    major = f"PostgreSQL {MAJORS[magic]}" if magic in MAJORS else f"page magic {magic:04X}"
+    return (
+        f"WAL of cluster {system_id} ({major}) among that of {expected}; initdb and pg_upgrade "
+        "make a new cluster: keep the WAL of each in a directory of its own"
+    )
+
+
 def unknown_magic(magic: int) -> str:
     """Return why WAL with this page magic is not read."""
     return f"its page magic is {magic:04X}; WAL of PostgreSQL is read with {SUPPORTED} only"

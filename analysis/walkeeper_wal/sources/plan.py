@@ -18,7 +18,7 @@ from itertools import pairwise
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
 from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
-from walkeeper_wal.records.versions import MAJORS, unknown_magic
+from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
 from walkeeper_wal.records.walk import RECORD_BYTES_MAX
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
@@ -161,16 +161,28 @@ def make_plan(
     start_lsn: int | None = None,
     end_lsn: int | None = None,
 ) -> Plan:
-    """See the module. Costs one listing, the history file, and up to five first pages."""
+    """See the module. Costs one listing, the history file, and up to five first pages.
+
+    An archive of several timelines costs one more page for each of them that is not read to its
+    end. One with the WAL of several clusters costs five more.
+    """
     archived = list_archive(files)
     segments = [file for file in archived if file.segment]
     timelines = {file.timeline for file in segments}
     target = max(timelines) if timeline is None else timeline
     problems: list[Problem] = []
     path = _path_to(files, archived, timelines, target, problems)
-    cluster = _cluster_of(files, segments)
-    chosen = _written(_choose(segments, path, cluster.segment_bytes), files, problems)
     begin, end = start_lsn or 0, int(LSN_MAX) if end_lsn is None else end_lsn
+    votes = _sampled_votes(files, segments)
+    cluster = votes.most_common(1)[0][0]
+    chosen = _choose(segments, path, cluster.segment_bytes)
+    if len(votes) > 1:
+        cluster = _cluster_of_range(files, chosen, cluster, begin, end)
+    if cluster.magic not in MAJORS:
+        raise HistoryError(f"{files.shown('')}: {unknown_magic(cluster.magic)}")
+    if timeline is None:
+        _refuse_hidden_cluster(files, segments, chosen, cluster)
+    chosen = _written(chosen, files, problems)
     last = chosen[-1][0]
     planned = tuple(
         PlannedSegment(
@@ -210,12 +222,11 @@ def _path_to(
     return guessed_history(timelines, target)
 
 
-def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
-    """Return the cluster of most of a few segments all over the archive: one may be foreign."""
-    step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
-    sampled = [*segments[::step][: SAMPLES_MAX - 1], segments[-1]]
+def _sampled_votes(files: WalFiles, segments: list[ArchivedFile]) -> Counter[_Cluster]:
+    """Return the clusters of a few segments all over the archive, at least one. Some may be
+    foreign."""
     broken: list[HistoryError] = []
-    votes = _votes(files, sampled, broken)
+    votes = _votes(files, _samples(segments), broken)
     votes = votes or _votes(files, segments, broken)
     if not votes and _holds_entries(files):
         raise HistoryError(f"{files.shown('')}: {LOGICAL_LOG}")
@@ -224,10 +235,46 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     if not votes:
         shown = files.shown(segments[0].path)
         raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
-    found = votes.most_common(1)[0][0]
-    if found.magic not in MAJORS:
-        raise HistoryError(f"{files.shown('')}: {unknown_magic(found.magic)}")
-    return found
+    return votes
+
+
+def _samples(segments: list[ArchivedFile]) -> list[ArchivedFile]:
+    step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
+    return [*segments[::step][: SAMPLES_MAX - 1], *segments[-1:]]
+
+
+def _cluster_of_range(
+    files: WalFiles, chosen: list[Chosen], cluster: _Cluster, begin_lsn: int, end_lsn: int
+) -> _Cluster:
+    """Return the cluster of most of a range: before or behind a pg_upgrade it is one cluster's.
+
+    It must be that of the archive's first or last segment. Else a foreign segment in the middle
+    would be read as if it belonged there.
+    """
+    size = cluster.segment_bytes
+    within = [file for first, file, _ in chosen if first < end_lsn and first + size > begin_lsn]
+    votes = _votes(files, _samples(within), [])
+    ends = _votes(files, [chosen[0][1], chosen[-1][1]], [])
+    own = {e: count for e, count in votes.items() if e.segment_bytes == size and e in ends}
+    return max(own, key=lambda each: own[each], default=cluster)
+
+
+def _refuse_hidden_cluster(
+    files: WalFiles, segments: list[ArchivedFile], chosen: list[Chosen], cluster: _Cluster
+) -> None:
+    """Raise HistoryError if the last segment of a timeline is another cluster's and not read.
+
+    A cluster that pg_upgrade made begins on timeline 1 again. Its WAL looks like that of a former
+    primary if the old cluster had been promoted.
+    """
+    read = {file.path for _, file, _ in chosen}
+    last = {file.timeline: file for file in segments if file.path not in read}
+    for file in last.values():
+        for other in _votes(files, [file], []):
+            if other.system_id != cluster.system_id:
+                text = foreign(other.system_id, other.magic, cluster.system_id)
+                more = f"name a timeline (--timeline) to read it alone; this is {file.timeline}"
+                raise HistoryError(f"{text}; {more}", files.shown(file.path))
 
 
 def _votes(

@@ -37,7 +37,7 @@ from walkeeper_wal.records.segment import (
     page_offset,
     payload_bytes,
 )
-from walkeeper_wal.records.versions import WalVersion, unknown_magic, version_of
+from walkeeper_wal.records.versions import WalVersion, foreign, unknown_magic, version_of
 from walkeeper_wal.records.walk import (
     RMGR_XLOG,
     XLOG_SWITCH,
@@ -216,8 +216,8 @@ class Reading:
             header = page_header(loaded.front)
             if segment.system_id is not None and header.system_id != segment.system_id:
                 self.summary.status = "foreign"
-                expected = f"WAL of cluster {header.system_id} among that of {segment.system_id}"
-                self._report(segment.first_lsn, self._behind(), expected)
+                text = foreign(header.system_id, header.magic, segment.system_id)
+                self._report(segment.first_lsn, self._behind(), text)
                 return None
             if header.segment_bytes != segment.segment_bytes:
                 text = f"a segment of {header.segment_bytes} bytes by its header"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.proof.mutants.mutant import Edit, Mutant
 
+ARCHIVES = "tests/history/test_archives.py::test_"
 INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
@@ -90,6 +91,31 @@ ANALYSING = (
         ),
         turns_red=INDEX
         + "a_row_without_the_proof_of_its_file_does_not_count[of another file-None]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "tablespaces-are-homes",
+        "base",
+        "a database lives where its map of catalogs is, not in each tablespace with its tables",
+        (Edit("BaseDirectory.databases", "(path / FILENODE_MAP).is_file()", "True"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_a_table_in_another_tablespace_does_not_move_its_database",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "lower-timeline-is-a-former-primarys",
+        "plan",
+        "WAL of another cluster on a timeline that is not read is an error",
+        (Edit("_refuse_hidden_cluster", "other.system_id != cluster.system_id", "False"),),
+        turns_red=ARCHIVES + "wal_that_pg_upgrade_put_on_a_lower_timeline_is_not_passed_over",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "any-range-is-a-cluster",
+        "plan",
+        "a range of a foreign segment alone is not read as that of an upgraded cluster",
+        (Edit("_cluster_of_range", "e in ends", "True"),),
+        turns_red=ARCHIVES + "a_segment_of_another_cluster_is_named_and_left_out",
         why_named=NO_TABLES,
     ),
     Mutant(

@@ -9,13 +9,17 @@ for a lock longer than 20 ms fails, and rolls back its transaction.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import psycopg
 
+from tests.proof.recoveries import rewrites
 from tests.replay.schemas import COLUMNS, SINCE_14, TYPES
 from tests.replay.sessions import Session
 from tests.support.postgres_server import PostgresServer
 
+Table = tuple[str, list[tuple[str, str]]]
+"""A table's name as it is written in SQL, and the names and types of its columns."""
 SESSIONS = 5
 SCHEMAS = ("public", '"Other one"')
 TABLES_MAX = 9
@@ -36,6 +40,11 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND N
 WHERE c.relkind = 'r' AND a.attgenerated = '' AND c.oid >= 16384
   AND c.relnamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg\\_%')
 ORDER BY c.oid, a.attnum
+"""
+_LOCKED = """
+SELECT relation::regclass::text FROM pg_locks
+WHERE pid IS DISTINCT FROM pg_backend_pid() AND relation IS NOT NULL
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
 
@@ -77,7 +86,8 @@ class Work:
     def create(self) -> None:
         """Make types, schemas and the first tables."""
         session = self.sessions[0]
-        for statement in (*TYPES.strip().split("\n"), f"CREATE SCHEMA {SCHEMAS[1]}"):
+        made = (*TYPES.strip().split("\n"), f"CREATE SCHEMA {SCHEMAS[1]}", rewrites.ELSEWHERE)
+        for statement in made:
             assert session.run(statement), statement
         columns = [*COLUMNS, *SINCE_14] if self._major >= 14 else [*COLUMNS]
         for _, kind, value in columns[1:]:
@@ -103,6 +113,23 @@ class Work:
         self.server.start()
         self._connect()
 
+    def load_without_wal(self) -> None:
+        """Load rows with wal_level = minimal, which no server can be recovered through."""
+        self._disconnect()
+        level = self.server.sql("SHOW wal_level")
+        self.server.configure({"wal_level": "minimal", "max_wal_senders": "0"})
+        self.server.restart()
+        self._connect()
+        session = self.sessions[0]
+        for statement in self.random.sample(rewrites.LOADS, 4):
+            table = self._chosen(session)[0]
+            for each in statement.format(t=table, n=self._next()).split("; "):
+                session.run(each)
+        self._disconnect()
+        self.server.configure({"wal_level": level, "max_wal_senders": "10"})
+        self.server.restart()
+        self._connect()
+
     def close(self) -> None:
         """Commit every open and every prepared transaction."""
         for session in self.sessions:
@@ -122,12 +149,13 @@ class Work:
         outside = (
             [Session.begin] * 4
             + [self._vacuum, self._end_prepared, self._schema, self._schema]
+            + [self._rewrite] * 4
             + rows
         )
         inside = (
             [self._end] * 3
             + [self._savepoint] * 2
-            + [self._back, self._schema, self._schema, *rows, *rows]
+            + [self._back, self._schema, self._schema, self._rewrite, *rows, *rows]
         )
         self.random.choice(inside if session.is_open else outside)(session)
 
@@ -142,7 +170,7 @@ class Work:
             found.setdefault(table, []).append((column, kind))
         return found
 
-    def _chosen(self, session: Session) -> tuple[str, list[tuple[str, str]]]:
+    def _chosen(self, session: Session) -> Table:
         tables = self._tables(session)
         if not tables:
             self._create_table(session)
@@ -159,8 +187,8 @@ class Work:
         first = self.random.randint(1, 400)
         return f"id BETWEEN {first} AND {first + self.random.choice((0, 0, 2, 9, 60))}"
 
-    def _insert(self, session: Session) -> None:
-        table, columns = self._chosen(session)
+    def _insert(self, session: Session, chosen: Table | None = None) -> None:
+        table, columns = chosen or self._chosen(session)
         first, count = self.random.randint(1, 400), self.random.choice((1, 1, 3, 10, 60))
         names = ", ".join(f'"{name}"' for name, _ in columns)
         values = ", ".join("i" if n == "id" else self._value(k) for n, k in columns)
@@ -168,15 +196,16 @@ class Work:
         ending = self.random.choice(("", "", " ON CONFLICT DO NOTHING"))
         session.run(f"INSERT INTO {table} ({names}) SELECT {values} FROM {rows}{ending}")
 
-    def _update(self, session: Session) -> None:
-        table, columns = self._chosen(session)
+    def _update(self, session: Session, chosen: Table | None = None) -> None:
+        table, columns = chosen or self._chosen(session)
         name, kind = self.random.choice(columns)
         made = f"(SELECT {self._value(kind)} FROM (SELECT {self._next()} AS i) one)"
         made = self.random.choice(("-id", "id + 7")) if name == "id" else made
         session.run(f'UPDATE {table} SET "{name}" = {made} WHERE {self._rows()}')
 
-    def _delete(self, session: Session) -> None:
-        session.run(f"DELETE FROM {self._chosen(session)[0]} WHERE {self._rows()}")
+    def _delete(self, session: Session, chosen: Table | None = None) -> None:
+        table, _ = chosen or self._chosen(session)
+        session.run(f"DELETE FROM {table} WHERE {self._rows()}")
 
     def _lock(self, session: Session) -> None:
         how = self.random.choice(("SHARE", "KEY SHARE", "NO KEY UPDATE", "UPDATE"))
@@ -273,5 +302,48 @@ class Work:
             f"CREATE MATERIALIZED VIEW m{number} AS SELECT id, id * 2 AS n FROM {table}",
             f"ALTER TABLE {table} ALTER COLUMN \"{column}\" SET DEFAULT NULL",
         )  # fmt: skip
-        chosen = [each for each in statements if not (self.logs_all and "LOGGED" in each)]
-        session.run(self.random.choice(chosen))
+        session.run(self._allowed(statements))
+
+    def _allowed(self, statements: Iterable[str]) -> str:
+        return self.random.choice(
+            [each for each in statements if not (self.logs_all and "LOGGED" in each)]
+        )
+
+    def _free_tables(self, session: Session) -> list[str]:
+        """Return the tables that no other transaction has a lock on."""
+        locked = session.connection.execute(_LOCKED.encode()).fetchall()
+        return sorted(self._tables(session).keys() - {table for (table,) in locked})
+
+    def _rewrite(self, session: Session) -> None:
+        """Give a table other files and names, and change its rows before, between and after.
+
+        Mostly all of it is one transaction, which mostly ends at once: no other could lock it.
+        """
+        begins = not session.is_open and self.random.random() < 0.8
+        if begins:
+            session.begin()
+        was_open = session.is_open
+        free = self._free_tables(session)
+        if not free:
+            return
+        table = self.random.choice(free)
+        for _ in range(self.random.randint(2, 7)):
+            found = self._tables(session).get(table)
+            if found is None or session.is_open != was_open:
+                return  # A statement failed, or the name is another table's.
+            chosen, kind = (table, found), self.random.random()
+            if kind < 0.45:
+                self.random.choice((self._insert, self._update, self._delete))(session, chosen)
+            elif kind < 0.75:
+                session.run(self._allowed(rewrites.of_files(table, self._next())))
+            elif kind < 0.85:
+                others = list(self._tables(session))
+                names = rewrites.of_names(table, found, others, self._next())
+                session.run(self.random.choice(names))
+            elif kind < 0.93:
+                heirs = session.connection.execute(rewrites.LISTED_HEIRS.encode()).fetchall()
+                session.run(self.random.choice(rewrites.of_heirs(table, heirs, self._next())))
+            elif session.is_open:
+                self.random.choice((self._savepoint, self._back))(session)
+        if begins and session.is_open and self.random.random() < 0.9:
+            self._end(session)
