@@ -5,9 +5,9 @@
     for part in waiting.parts(own, …): …      of the commits of a window, in their order
     waiting.keep(own, xids)                   of what is open at the window's end
 
-`own` has the events that are in memory. Memory has events of `bytes_max` bytes at most. A part has some
-megabytes of events, and the window's on top. An event that goes to the file is in one piece of it,
-with others of the same window. Memory keeps which transactions a piece has. A piece whose
+`own` has the events that are in memory. Memory has events of `bytes_max` bytes at most. A part has
+some megabytes of events, and the window's on top. An event that goes to the file is in one piece of
+it, with others of the same window. Memory keeps which transactions a piece has. A piece whose
 transactions have all ended is removed, unread if none of them committed. A death takes the pieces
 that `PageFile.save` has not made durable. Contract: the parts together have each event of the
 window's commits once, and the commits in their order. A transaction larger than a part has several,
