@@ -42,7 +42,6 @@ from walkeeper_replay.redo.heap_files import HeapFiles, files_made
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
-from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_replay.undescribed import Undescribed
@@ -227,11 +226,11 @@ class ChangeStream:
                 store.want(relation)
         window.pass_over([store.add, self._heaps.add])
         store.take_events()
-        own, store.events = joined(store.events), []
         xids, waiting = reader.history.xids, self._waiting
         waiting.attach(self._file, self.changes_max_bytes)
+        own, store.events = waiting.joined_with(store.events), []
         toast = [store.want(file.toast) for file in tables if file.toast is not None]
-        for part in waiting.parts(own, xids.commits, start, end, toast, self.position):
+        for part in waiting.parts(own, xids.commits, start, end, toast):
             store.events = [part.events]
             files = [file for file in tables if file.begin <= part.end_lsn]
             found = reader.part_in(store, files, part.start_lsn, part.end_lsn)

@@ -1,12 +1,13 @@
 """Changes of transactions that are still open: a bounded part in memory, all others in a file.
 
     waiting = OpenChanges(); waiting.attach(file, bytes_max)
+    own = waiting.joined_with(events)         with the events of a window
     for part in waiting.parts(own, …): …      of the commits of a window, in their order
     waiting.keep(own, xids)                   of what is open at the window's end
 
-`own` has the events of the window. Memory has events of `bytes_max` bytes at most. A part has some
-megabytes of events, and the window's on top. An event that goes to the file is in one piece of it,
-with others of the same window. Memory keeps which transactions a piece has. A piece whose
+`own` has the events that are in memory. Memory has events of `bytes_max` bytes at most. A part has
+some megabytes of events, and the window's on top. An event that goes to the file is in one piece of
+it, with others of the same window. Memory keeps which transactions a piece has. A piece whose
 transactions have all ended is removed, unread if none of them committed. A death takes the pieces
 that `PageFile.save` has not made durable. Contract: the parts together have each event of the
 window's commits once, and the commits in their order. A transaction larger than a part has several,
@@ -114,25 +115,28 @@ class OpenChanges:
         """The number of pieces in the file."""
         return len(self._pieces)
 
+    def joined_with(self, events: list[Events]) -> Events:
+        """Return all events in memory: those that were kept, and those of a window."""
+        kept, self.near = self.near, joined([])
+        return joined([kept, *events] if len(kept.rows) else events)
+
     def parts(
-        self, own: Events, commits: Commits, start: int, end: int, always: Sequence[int],
-        begin_lsn: int,
-    ) -> Iterator[Part]:  # fmt: skip
+        self, own: Events, commits: Commits, start: int, end: int, always: Sequence[int]
+    ) -> Iterator[Part]:
         """Yield the events of the commits that end in (start, end].
 
-        A part has all events of the relations `always` that are in memory. The window begins at
-        `begin_lsn`.
+        A part has all events of the relations `always` that are in memory.
         """
-        sources = [*self._pieces, _described(self.near), _described(own, begin_lsn)]
+        if not any(_has_commit(piece, commits, start, end) for piece in self._pieces):
+            yield Part(own, start, end)
+            return
+        sources = [*self._pieces, _described(own)]
         sizes: dict[int, int] = {}
         for source in sources:
             lsns = _commit_lsns(source.xids, commits)
             for lsn, size in zip(lsns.tolist(), source.sizes.tolist(), strict=True):
                 if start < lsn <= end:
                     sizes[lsn] = sizes.get(lsn, 0) + size
-        if not any(_has_commit(piece, commits, start, end) for piece in self._pieces):
-            yield Part(joined([self.near, own]), start, end)
-            return
         for before, last in _groups(sizes, start, end, self._part_bytes):
             yield from self._group(sources, commits, before, last, always)
 
@@ -198,7 +202,7 @@ class OpenChanges:
         gone = {each.serial for each in self._pieces} - {each.serial for each in kept}
         self._file.forget_pieces(sorted(gone))
         self._pieces = kept
-        self.near = joined([chosen(each, is_open(each.rows["xid"])) for each in (self.near, own)])
+        self.near = chosen(own, is_open(own.rows["xid"]))
         if _bytes_of(self.near) > self.bytes_max:
             self._spill()
 
@@ -288,15 +292,16 @@ def copy_tuples(data: Any, places: Any, lengths: Any, begins: Any, into: Any) ->
         into[begins[i] : begins[i] + lengths[i]] = data[places[i] : places[i] + lengths[i]]
 
 
-def _described(events: Events, first_lsn: int | None = None) -> _Source:
-    """Describe events in memory; `first_lsn` is by default the first of their records'."""
+def _described(events: Events) -> _Source:
+    """Describe events in memory."""
     rows = events.rows
     xids, places = np.unique(rows["xid"], return_inverse=True)
     lengths = np.maximum(rows["length"].astype(np.int64), 0) + EVENT_ROW.itemsize
     sizes = np.bincount(places, lengths, len(xids)).astype(np.int64)
     undone = rows[rows["kind"] == UNDONE].copy()
     undone["place"] = undone["length"] = 0
-    first = int(rows["start_lsn"].min(initial=LSN_MAX)) if first_lsn is None else first_lsn
+    # A page of a base backup that is loaded has no record.
+    first = int(rows["start_lsn"][rows["start_lsn"] > 0].min(initial=LSN_MAX))
     return _Source(first, xids, sizes, undone, events)
 
 

@@ -50,7 +50,7 @@ def lsns(found: Events) -> list[int]:
 
 
 def parts(waiting: OpenChanges, own: Events, xids: Xids, end: int) -> list[tuple[int, list[int]]]:
-    found = waiting.parts(own, xids.commits, 0, end, [], 0)
+    found = waiting.parts(waiting.joined_with([own]), xids.commits, 0, end, [])
     return [(part.end_lsn, lsns(part.events)) for part in found]
 
 
@@ -127,7 +127,7 @@ def test_an_insertion_learns_in_its_part_that_it_was_taken_back(tmp_path: Path) 
         waiting.keep(events(*((at, 7) for at in range(1, 9))), xids, 0)
         waiting.keep(events(*((at, 7) for at in range(11, 19)), kind=UNDONE), xids, 0)
         ended(xids, (7, 100, 7))
-        found = [*waiting.parts(events((90, 7)), xids.commits, 0, 100, [], 50)]
+        found = [*waiting.parts(events((90, 7)), xids.commits, 0, 100, [])]
         assert len(found) == 3
         assert [int((part.events.rows["kind"] == UNDONE).sum()) for part in found] == [8, 8, 8]
 

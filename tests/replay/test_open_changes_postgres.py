@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.replay.test_change_stream_postgres import LONG, SETTINGS, Log, rows_of, source_of
@@ -127,3 +130,31 @@ def test_a_stream_with_a_bound_writes_the_same(
     assert read_back(to) == log.expected(list(TABLES), None)
     assert True in on_disk
     assert not [path for path in state.iterdir() if path.suffix == ".tmp"]
+
+
+ROWS, MEMORY_MB = 2_000_000, 1600
+RUN = """
+import resource, sys
+from walkeeper_cli.program import run
+code = run(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+sys.exit(code)
+"""
+
+
+@pytest.mark.soak
+def test_two_million_rows_of_one_transaction_need_bounded_memory(tmp_path: Path) -> None:
+    """Most of the memory is the work of a window, as without a large transaction."""
+    with PostgresServer.create(SETTINGS) as server:
+        server.sql("CREATE TABLE big (id int PRIMARY KEY, t text)")
+        server.sql(f"INSERT INTO big SELECT i, repeat('x', 150) FROM generate_series(1, {ROWS}) i")
+        server.sql("CHECKPOINT")
+        server.stop()
+        wal, to = tmp_path / "wal", tmp_path / "to"
+        shutil.copytree(server.data / "pg_wal", wal)
+    asked = ["history", "stream", "--path", str(wal), "--to", str(to), "--table", "big",
+             "--state", str(tmp_path / "state"), "--once"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", RUN, *asked], stdout=subprocess.PIPE, check=True)
+    (found,) = to.glob("changes-*.parquet")
+    assert pq.read_metadata(found).num_rows == ROWS
+    assert int(done.stdout) < MEMORY_MB, f"{int(done.stdout)} MB"

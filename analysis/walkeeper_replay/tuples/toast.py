@@ -53,7 +53,7 @@ class Chunks:
 
 
 def whole_from(chunks: dict[int, bytes]) -> bytes | None:
-    """Return the chunks up to one that is missing, joined; None if that is the first one."""
+    """Return the chunks before the first missing one as one value, or None without any."""
     pieces: list[bytes] = []
     while (piece := chunks.get(len(pieces))) is not None:
         pieces.append(piece)
