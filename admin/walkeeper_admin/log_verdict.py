@@ -11,7 +11,7 @@ code, named in its remedy.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -135,6 +135,7 @@ def judge(document: dict[str, Any]) -> Verdict:
     members = _members(lines)
     blocking = _blocking(cluster, lines, members)
     if blocking is not None:
+        blocking = replace(blocking, since=_hang_since(cluster))
         return Verdict(blocking.state, blocking.text, (blocking, *members))
     reasons = [*_hanging(cluster)]
     if (text := _under_way(cluster, lines)) is not None:
@@ -295,7 +296,11 @@ def _no_quorum(
         text = f"no quorum: commits hang; blocked by {listed}"
         if zones := lacking_in(cluster, heard):
             text += f"; {zones}"
-        return Reason("no_quorum", State.CRITICAL, text, "bring back one of these safekeepers")
+        remedy = (
+            "bring back one of these safekeepers; if that takes too long, `walkeeper detach` "
+            "releases commits, without the quorum's guarantee"
+        )
+        return Reason("no_quorum", State.CRITICAL, text, remedy)
     joining = f"safekeeper {change['joining']}"
     if change["joining"] not in heard and not any(joining in name for name in blocking):
         listed = ", ".join([*blocking, joining])
@@ -305,6 +310,13 @@ def _no_quorum(
     )
     remedy = "bring back one of these, or take the replacement back: `walkeeper replace --cancel`"
     return Reason("no_quorum", State.CRITICAL, text, remedy)
+
+
+def _hang_since(cluster: dict[str, Any]) -> str | None:
+    """Return since when a commit waits, by the proposer's last report or by --dsn, or None."""
+    primary = cluster.get("primary")
+    since: str | None = primary["waiting_since"] if primary is not None else None
+    return since
 
 
 def _hanging(cluster: dict[str, Any]) -> list[Reason]:

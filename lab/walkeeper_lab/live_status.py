@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from walkeeper_admin.primary.primary_settings import standbys
-from walkeeper_admin.status import OK, state_of, verdict
+from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, state_of, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.command_output import Audience
 from walkeeper_common.shell.recent_events import RecentEvents
 from walkeeper_lab.live_console import LiveConsole
 from walkeeper_proposer.postgres.primary_sql import connected
 
+LEVELS = {OK: "INFO", DEGRADED: "WARNING", NO_QUORUM: "ERROR", UNKNOWN: "WARNING"}
 COLUMNS = ("term", "flush_lsn", "commit_lsn")
 
 
@@ -53,13 +54,15 @@ class LiveStatus(LiveConsole):
             self.console.print(text)
 
     def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
-        """Show the document of `status --json` and the primary's state."""
-        sentence = f"{verdict(document)[1]}; primary: {primary.state}"
-        if not self.is_terminal:
-            if sentence != self._told:
-                self.say(f"status: {sentence}")
-        else:
+        """Show the document of `status --json` and the primary's state; note each change."""
+        code, text = verdict(document)
+        sentence = f"{text}; primary: {primary.state}"
+        if self.is_terminal:
             self.update(Group(_table(document), _summary(document, primary)))
+        elif sentence != self._told:
+            self.console.print(f"status: {sentence}")
+        if sentence != self._told:
+            self.events.add(LEVELS[code], f"status: {sentence}", int(time()))
         self._told = sentence
 
 

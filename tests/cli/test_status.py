@@ -20,7 +20,16 @@ from tests.support.scenario_words import CREATION_LSN, configuration_of
 from walkeeper_admin import log_verdict as judging
 from walkeeper_admin import status
 from walkeeper_admin.log_verdict import TROUBLES
-from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
+from walkeeper_admin.status import (
+    DEGRADED,
+    NO_QUORUM,
+    OK,
+    UNKNOWN,
+    gather,
+    table,
+    verdict,
+    with_verdict,
+)
 from walkeeper_cli.commands.status import command
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Unreachable
@@ -295,6 +304,19 @@ def test_a_primary_that_is_down_or_waits_for_nobody_is_not_ok(
     assert text in found["verdict"]["text"] and text in table(found)
     assert [each["code"] for each in found["reasons"]] == ([reason] if reason else [])
     assert all(each["remedy"] for each in found["reasons"])
+
+
+def test_a_lost_quorum_says_since_when_a_commit_waits_and_how_to_release_it() -> None:
+    since = "2026-01-02T00:00:00Z"
+    for waiting_since in (since, None):
+        primary = {**STREAMING, "waiting": 3, "waiting_since": waiting_since}
+        found = document(line(1), DOWN, DOWN)
+        found["cluster"]["primary"] = primary
+        found = with_verdict(found)
+        first = found["reasons"][0]
+        assert (first["code"], first["since"]) == ("no_quorum", waiting_since)
+        assert "`walkeeper detach` releases commits" in first["remedy"]
+        assert (f"CRITICAL no_quorum since {since}: " in table(found)) is (waiting_since == since)
 
 
 def test_a_logical_log_holds_up_no_commit_and_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
