@@ -292,7 +292,7 @@ ANALYSING = (
         (
             Edit(
                 "ChangeStream._changes",
-                "self._waiting = self._still_open(store.events[0], reader.history.xids)",
+                "waiting.keep(own, xids, made.oldest_active)",
             ),
         ),
         turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables1-False]",
