@@ -30,7 +30,6 @@ from walkeeper_pager import block_index, page_names
 from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Report
-from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.logical import change_stream
 from walkeeper_safekeeper.consensus import acceptor, creation
 from walkeeper_safekeeper.consensus import acceptor_answers as answers
@@ -193,15 +192,6 @@ def reports_what_it_has_sent(patch: pytest.MonkeyPatch) -> None:
         return [Report(Lsn(lsn), ())] if self.is_streaming else []
 
     patch.setattr(leadership.Leader, "report", report)
-
-
-def sends_old_wal_again(patch: pytest.MonkeyPatch) -> None:
-    kept = WalWindow.slice
-
-    def a_slice(self: WalWindow, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
-        return kept(self, max(self.begin_lsn, Lsn(begin_lsn - begin_lsn % 3)), size_max)
-
-    patch.setattr(WalWindow, "slice", a_slice)
 
 
 def looks_at_no_crc(patch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ FLAGS_AT, FLAGS_BYTES = 8, 4  # with HAS_INFO, after the time
 _TIME, _U32, _I32, _PAIR = Struct("<q"), Struct("<I"), Struct("<i"), Struct("<II")
 _RELATION, _PLACE = Struct("<III"), Struct("<Qq")
 _PREPARE = Struct("<IIIIqIiii")  # magic … nsubxacts, ncommitrels, nabortrels; 15 has more
-GID_BYTES_MAX = 200
 
 
 @dataclass(slots=True)

@@ -97,10 +97,6 @@ class BoundedPages(PageStore):
         self.file, self.origin, self.pages_max, self._cut = None, None, PAGES_MIN, {}
         self.used_at, self.dirty = np.zeros(0, np.int64), np.zeros(0, bool)
 
-    def compact(self) -> BoundedPages:
-        """Return the store: it lets go of pages that are gone as others need their room."""
-        return self
-
     def stretches(self, batch: Batch) -> Iterator[Column]:
         """Yield wanted block references, whose pages are then in memory."""
         step = self.pages_max // 2

@@ -172,12 +172,6 @@ class PageStore:
         self._arena = np.empty(ARENA_BYTES if records else 0, np.uint8)
         self._chosen = np.empty(0, CHOSEN_ROW)
 
-    def compact(self) -> PageStore:
-        """Return a store with the same pages, without room for those that are gone."""
-        made = PageStore.__new__(PageStore)
-        made.__setstate__(self.__getstate__())
-        return made
-
     def want(self, relation: Relation) -> int:
         """Return a relation's number in this store; its pages of the base are read."""
         space = relation.tablespace << 32 | relation.database

@@ -26,7 +26,7 @@ from walkeeper_replay.change_rows import SCHEMA
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.delta_mirrors import DeltaMirrors
 from walkeeper_replay.iceberg_mirrors import IcebergMirrors
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2, Mirrors
+from walkeeper_replay.lake_mirrors import MIRROR, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
@@ -36,7 +36,6 @@ from walkeeper_wal.sources.plan import Plan, make_plan
 
 STATE = "stream.state"
 APPEND = "append"
-MODES = (APPEND, MIRROR, SCD2)
 
 
 class Sink(Protocol):

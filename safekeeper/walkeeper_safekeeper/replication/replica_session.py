@@ -116,7 +116,6 @@ class ReplicaSession:
         self._client, self._catalog, self._identity = client, catalog, identity
         self._pid, self._limits, self._now = pid, limits, now
         self._log: OpenedLog | None = None
-        self._skip_until_sync = False
 
     async def run(self) -> None:
         """Serve the client until it leaves. See the module's contract."""

@@ -17,11 +17,6 @@ SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 FORGOT = f"{SCENARIO}[newcomer_knows_of_commits_that_the_old_forgot]"
 
 
-def _seed(seed: int) -> str:
-    test = "test_nothing_is_lost_when_members_are_replaced"
-    return f"tests/proof/test_simulator.py::{test}[{seed}]"
-
-
 REPLACEMENTS = (
     Mutant(
         "old-members-commit-alone",
