@@ -62,7 +62,7 @@ ACCESS = (
     Mutant(
         "bytes-before-tls-are-kept",
         "opening",
-        "bytes behind an SSLRequest end the connection",
+        "bytes after an SSLRequest end the connection",
         (
             Edit(
                 "Opening._is_answered",
@@ -166,7 +166,7 @@ ACCESS = (
     Mutant(
         "reads-that-only-ask-for-more",
         "tls_layer",
-        "nothing is read that cannot be there, as OpenSSL answers by an exception",
+        "no read asks for bytes that cannot be there, as OpenSSL answers by an exception",
         (
             Edit(
                 "TlsLayer.read_into",
@@ -180,7 +180,7 @@ ACCESS = (
     Mutant(
         "the-rest-of-a-record-waits",
         "tls_layer",
-        "what a small memory left of a record is read before the next record is there",
+        "the rest of a record that a small buffer left is read before the next record is there",
         (Edit("TlsLayer.read_into", "size == room", "False"),),
         turns_red=TLS + "no_read_only_asks_for_more",
         why_named=NO_TLS,

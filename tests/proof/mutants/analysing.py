@@ -46,7 +46,7 @@ ANALYSING = (
     Mutant(
         "heirs-are-forgotten",
         "table_at",
-        "a table that others inherit from says that their rows are not there",
+        "a table that others inherit from is marked as being without their rows",
         (Edit("TableAt.rows_of", "self.table.has_heirs", "False"),),
         turns_red="tests/replay/test_catalogs_postgres.py"
         "::test_a_table_with_heirs_says_that_their_rows_are_theirs",
@@ -180,7 +180,7 @@ ANALYSING = (
     Mutant(
         "range-from-before-the-base",
         "commit_range",
-        "a range that begins before the backup is not called whole",
+        "a range that begins before the backup does not count as whole",
         (Edit("CommitRange.between", "start_time < base.checkpoint_time", "False"),),
         turns_red="tests/replay/test_undescribed_postgres.py"
         "::test_a_range_that_begins_before_the_wal_is_in_the_exit_code[over a base]",

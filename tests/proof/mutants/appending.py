@@ -17,7 +17,7 @@ APPENDING = (
     Mutant(
         "anybody-appends",
         "R8",
-        "an append comes behind ProposerElected on its own connection",
+        "an append counts only after ProposerElected on its own connection",
         (
             Edit(
                 "Acceptor.on_append",
@@ -29,7 +29,7 @@ APPENDING = (
     Mutant(
         "ack-before-the-fsync",
         "R9",
-        "an acknowledgement comes behind the fdatasync that covers it",
+        "an acknowledgement follows the fdatasync that covers it",
         (
             Edit(
                 "Driver._write_group",
@@ -128,7 +128,7 @@ APPENDING = (
     Mutant(
         "received-is-reported",
         "R12",
-        "PostgreSQL is told of commit_lsn, not of what was received",
+        "the report to PostgreSQL is commit_lsn, not the LSN of the received WAL",
         (
             Edit(
                 "Leader.told_lsn",
@@ -140,7 +140,7 @@ APPENDING = (
     Mutant(
         "applied-is-not-clamped",
         "R12",
-        "what standbys have applied is reported up to commit_lsn only",
+        "the report of what standbys applied ends at commit_lsn",
         (
             Edit(
                 "applied_lsn",
@@ -152,13 +152,13 @@ APPENDING = (
     Mutant(
         "one-standby-is-enough",
         "R12",
-        "the least that all standbys have applied is reported",
+        "the report takes the standby that has applied least",
         (Edit("applied_lsn", "min(applied, default=ZERO_LSN)", "max(applied, default=ZERO_LSN)"),),
     ),
     Mutant(
         "sent-is-counted",
         "R10, R12",
-        "what was sent to a safekeeper is not acknowledged by it",
+        "WAL that was only sent to a safekeeper does not count as acknowledged",
         (Edit("Leader.advance_commit", "member.flush_lsn", "member.next_lsn"),),
     ),
     Mutant(

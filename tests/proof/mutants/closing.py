@@ -26,7 +26,7 @@ CLOSING = (
     Mutant(
         "history-goes-on-behind-a-close",
         "M7",
-        "a safekeeper refuses a history that goes on behind a closed fragment",
+        "a safekeeper refuses a history with a fragment after a closed one",
         (Edit("is_well_formed", "any(entry.closed for entry in history[:-1])", "False"),),
         turns_red=CLOSED_TEST + "test_nothing_follows_a_closed_fragment",
         why_named=NO_SUCH_LEADER,
@@ -34,7 +34,7 @@ CLOSING = (
     Mutant(
         "closed-log-takes-wal",
         "M7",
-        "a safekeeper takes no WAL behind a close",
+        "a safekeeper takes no WAL past a close",
         (
             Edit(
                 "Timelines.flaw",

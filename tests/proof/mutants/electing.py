@@ -16,7 +16,7 @@ ELECTING = (
     Mutant(
         "nothing-of-the-acceptors-end",
         "R6",
-        "logs part at the latest where the common term ends in the acceptor's history",
+        "logs diverge at the latest where the common term ends in the acceptor's history",
         (
             Edit(
                 "divergence",
@@ -30,7 +30,7 @@ ELECTING = (
     Mutant(
         "nothing-of-the-proposers-end",
         "R6",
-        "logs part at the latest where the common term ends in the proposer's history",
+        "logs diverge at the latest where the common term ends in the proposer's history",
         (
             Edit(
                 "divergence",
@@ -50,13 +50,13 @@ ELECTING = (
     Mutant(
         "folded-inside-a-term",
         "R6",
-        "a history is folded up to where a term starts: half a record behind it may be cut",
+        "a fold ends at the start of a term, since half a record past it may be cut",
         (Edit("foldable_lsn", "max(starts, default=ZERO_LSN)", "restart_lsn"),),
     ),
     Mutant(
         "one-of-two-is-folded",
         "R6",
-        "logs part where they part with both histories folded alike",
+        "folded histories diverge where the whole ones do",
         (
             Edit(
                 "divergence",
@@ -67,7 +67,7 @@ ELECTING = (
     Mutant(
         "folded-histories-part-late",
         "R6",
-        "histories that are folded part where the acceptor's term ends, too",
+        "folded histories diverge at the end of the acceptor's term, too",
         (
             Edit(
                 "divergence",
@@ -118,7 +118,7 @@ ELECTING = (
     Mutant(
         "nothing-is-cut",
         "seed flaw 3",
-        "what a leader's log does not have is truncated; it is overwritten in place",
+        "WAL that the leader's log lacks is truncated, not overwritten in place",
         (Edit("Acceptor.become_follower", "[Persist(self.durable), TruncateWal(start)]", "[]"),),
     ),
     Mutant(
@@ -200,7 +200,7 @@ ELECTING = (
     Mutant(
         "cut-leaves-old-bytes",
         "R7",
-        "what is cut off is zeroed to the segment's end",
+        "a truncation zeroes the segment to its end",
         (Edit("WalStore.truncate", "self.zero_from(to_lsn)", "pass"),),
     ),
 )

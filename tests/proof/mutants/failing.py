@@ -36,7 +36,7 @@ FAILING = (
     Mutant(
         "failed-fsync-is-forgotten",
         "R15",
-        "WAL whose fsync failed is never called durable",
+        "WAL whose fsync failed never counts as durable",
         (
             Edit("WalStore.append", "raise self._fail(error, lsn) from error", "assert error"),
             FastEdit("raise self.tail.failed(reason, self.end_lsn) from reason", "assert reason"),
@@ -136,7 +136,7 @@ FAILING = (
     Mutant(
         "closed-before-its-sync",
         "open_files",
-        "what was written stays open until it is synced, to be told what the disk has to say",
+        "a written file stays open until its sync, so that the sync reports its errors",
         (
             Edit(
                 "OpenFiles._take_idle",

@@ -54,7 +54,7 @@ FAST_APPENDS = (
     Mutant(
         "fast-heartbeat-unanswered",
         "R10",
-        "a heartbeat that says nothing new is answered: silence means that nobody is there",
+        "a heartbeat without news is answered, since silence means a lost peer",
         (
             FastEdit(
                 "if at != APPEND_BYTES or self.told_commit_lsn >= min(commit, found.end_lsn):",
@@ -77,7 +77,7 @@ FAST_APPENDS = (
     Mutant(
         "fast-news-are-lost",
         "R2",
-        "the core hears of the fast path's appends before it sees any other event",
+        "the core takes the appends of the fast path before any other event",
         (Edit("walkeeper_safekeeper.driver.Driver._end_fast", "self.settle()"),),
         turns_red=f"{FRAMES}::test_the_core_hears_of_a_bunch_before_the_next_event",
         searched_by=(SIM, BUSY),
@@ -95,7 +95,7 @@ FAST_APPENDS = (
     Mutant(
         "fast-over-the-segments-end",
         "R9",
-        "the fast path of an append ends before another file has to be there",
+        "the fast path of an append ends before it needs another file",
         (FastEdit("min(expected.limit_lsn, tail.end_lsn)", "expected.limit_lsn"),),
         turns_red=f"{FILES}::test_the_segments_end_belongs_to_the_slow_path",
         searched_by=(SIM, BUSY),
@@ -113,7 +113,7 @@ FAST_APPENDS = (
     Mutant(
         "fast-unsynced-by-method",
         "R9",
-        "the same on a disk without a descriptor, as the simulator's",
+        "an acknowledgement follows its sync on a disk without a descriptor, too",
         (FastEdit("self.tail.sync()", "pass"),),
     ),
     Mutant(
@@ -137,7 +137,7 @@ FAST_APPENDS = (
     Mutant(
         "fast-over-an-unfinished-record",
         "R9",
-        "what is below a page that cuts off a record is durable before that page is written",
+        "WAL below a page that cuts off a record is durable before that page",
         (FastEdit("if wal[at + 2] & 0x08:", "if False:"),),
         turns_red=f"{FRAMES}::test_a_page_that_cuts_off_a_record_is_no_small_append",
         searched_by=(SIM, BUSY),

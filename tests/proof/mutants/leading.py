@@ -10,7 +10,7 @@ LEADING = (
     Mutant(
         "nobody-is-fed-by-a-donor",
         "feeding",
-        "a safekeeper behind the window is fed by a donor",
+        "a donor feeds a safekeeper that lags behind the window",
         (Edit("Feeder.feed", "member.attached and member.next_lsn < window.begin_lsn", "False"),),
     ),
     Mutant(
@@ -30,7 +30,7 @@ LEADING = (
     Mutant(
         "streams-from-the-terms-start",
         "leadership",
-        "a new connection to the primary goes on where the last one ended",
+        "a new connection to the primary continues where the last one ended",
         (Edit("Leader.start_streaming", "self.window.end_lsn", "self.window.begin_lsn"),),
     ),
     Mutant(
@@ -44,7 +44,7 @@ LEADING = (
     Mutant(
         "lost-link-still-counts",
         "consensus",
-        "what a lost safekeeper had acknowledged is not counted until it attaches again",
+        "acknowledgements of a lost safekeeper do not count until it attaches again",
         (
             Edit("Proposer.on_link_lost", "member.lose()"),
             Edit("Leader.on_lost", "member.lose()"),

@@ -12,7 +12,7 @@ BOUNDS = (
     Mutant(
         "history-without-a-reserve",
         "R25",
-        "a leader is refused while there is room for what makes the history short again",
+        "a leader is refused while the history has room for the elections that shorten it",
         (Edit("fullness", "most if is_way_out else most - HISTORY_RESERVE", "most"),),
         turns_red=FULL_TESTS + "a_leader_for_a_primary_is_refused_while_there_is_room",
         why_named=NO_FORGERY,

@@ -52,7 +52,7 @@ LOGICAL = (
     logical_mutant(
         "confirmed-before-the-quorum",
         "change_stream",
-        "PostgreSQL is told an entry's end when a quorum has it, and not before",
+        "the report to PostgreSQL passes an entry's end only when a quorum has the entry",
         "ChangeStream.on_committed",
         "self._ends and self._ends[0][0] <= position",
         "self._ends",
@@ -99,7 +99,7 @@ LOGICAL = (
     logical_mutant(
         "slots-between-connections",
         "change_stream",
-        "nothing is made for a logical log between two connections to its primary",
+        "the proposer makes no entry of a logical log between two connections to its primary",
         "ChangeStream._write_slots",
         "self._is_inside or not self._is_connected",
         "self._is_inside",
@@ -155,7 +155,7 @@ LOGICAL = (
     logical_mutant(
         "set-back-is-accepted",
         "overlap",
-        "what the slot decodes below the log's end is in the log",
+        "all that the slot decodes below the log's end is in the log",
         "Overlap.on_transaction",
         "has_rows",
         "has_rows and commit.commit_lsn > self._end_lsn",
@@ -175,7 +175,7 @@ LOGICAL = (
     logical_mutant(
         "confirmed-before-it-is-compared",
         "change_stream",
-        "nothing is confirmed to a primary before its past is known to be the log's",
+        "no LSN is confirmed to a primary before its past is compared with the log",
         "ChangeStream.received_lsn",
         "self._overlap.confirmed_lsn",
         "self.end_lsn",
@@ -228,7 +228,7 @@ LOGICAL = (
     logical_mutant(
         "lone-message-twice",
         "change_stream",
-        "a message outside of transactions is there once, however often PostgreSQL sends it",
+        "a message outside of transactions is in the log once, however often PostgreSQL sends it",
         "ChangeStream._on_lone_message",
         "emitted.end_lsn <= self.end_lsn",
         "False",
@@ -382,7 +382,7 @@ LOGICAL = (
     logical_mutant(
         "rolled-back-rows-stay",
         "open_transactions",
-        "what a subtransaction did is cut off when it is rolled back",
+        "a rollback cuts off the changes of its subtransaction",
         "OpenTransaction.roll_back",
         "self._spool.truncate(at)",
         "self._spool.seek(self._written_bytes)",
@@ -390,7 +390,7 @@ LOGICAL = (
     logical_mutant(
         "streams-outlive-their-connection",
         "open_transactions",
-        "what was streamed on a connection that is lost comes again on the next",
+        "changes that were streamed on a lost connection come again on the next",
         "OpenTransactions.clear",
         "self._by_xid.clear()",
         "",
@@ -421,7 +421,7 @@ LOGICAL = (
     logical_mutant(
         "older-description-wins",
         "pgoutput",
-        "of two descriptions of a relation the one that PostgreSQL sent last counts",
+        "the last description of a relation that PostgreSQL sent counts",
         "Descriptions.take_in",
         "max(found, self._by_relation.get(oid, found))",
         "found",
@@ -432,7 +432,7 @@ LOGICAL = (
     logical_mutant(
         "spool-without-a-bound",
         "open_transactions",
-        "what is kept of open transactions is bounded",
+        "memory of open transactions is bounded",
         "OpenTransactions._check_size",
         "self._others_bytes + current.held_bytes",
         "current.held_bytes",
@@ -442,7 +442,7 @@ LOGICAL = (
     logical_mutant(
         "streams-messages",
         "logical_primary",
-        "nothing is streamed of which a stream does not say all: messages, origins",
+        "no stream carries messages or origins whole, so they are not streamed",
         "LogicalPrimary._can_stream",
         "has_spools and not self._messages and not self._identity.has_origins",
         "has_spools",

@@ -12,7 +12,7 @@ QUORUMS = (
     Mutant(
         "quorums-need-not-meet",
         "R19",
-        "v = n - a + 1",
+        "every vote quorum meets every ack quorum: v = n - a + 1",
         (
             Edit(
                 "MemberSet.elects",
@@ -25,7 +25,7 @@ QUORUMS = (
     Mutant(
         "majority-elects",
         "R19",
-        "v follows from a, it is not a majority",
+        "v follows from a, and is no majority",
         (
             Edit(
                 "MemberSet.elects",
@@ -64,7 +64,7 @@ QUORUMS = (
     Mutant(
         "another-logs-ballot-deposes",
         "R20",
-        "who is no member of this log says nothing of its ballots",
+        "a ballot of a safekeeper that is no member of this log does not count",
         (Edit("Proposer.on_reject", "reject.code in OF_NO_MEMBER", "False"),),
         turns_red=f"{SCENARIO}[another_logs_ballot_deposes_nobody]",
         why_named=SEARCHED,
@@ -72,7 +72,7 @@ QUORUMS = (
     Mutant(
         "another-logs-late-greeting-deposes",
         "R20",
-        "nor does a greeting of another log that comes late",
+        "a late greeting of another log does not depose a leader either",
         (
             Edit(
                 "Proposer.on_greeting",
@@ -87,7 +87,7 @@ QUORUMS = (
     Mutant(
         "first-to-answer-says-which-log",
         "R17",
-        "as long as it is open which log is meant, nobody is asked for one",
+        "the proposer names no log before it knows which one the members hold",
         (
             Edit(
                 "Proposer._greet",
@@ -109,7 +109,7 @@ QUORUMS = (
     Mutant(
         "all-that-was-sent-looks-forgotten",
         "R20",
-        "a leader goes on with a member that has all that was sent, on whichever connection",
+        "a leader keeps a member that has all WAL that was sent, on any connection",
         (
             Edit(
                 "Leader.elect",
@@ -167,7 +167,7 @@ QUORUMS = (
     Mutant(
         "later-greetings-count",
         "R22",
-        "what greets after the primary was asked does not make its WAL look lost",
+        "a greeting after the question to the primary does not make its WAL look lost",
         (
             Edit(
                 "Proposer._check_greetings",
@@ -179,7 +179,7 @@ QUORUMS = (
     Mutant(
         "later-votes-count",
         "R22",
-        "what votes after the primary was asked does not make its WAL look lost",
+        "a vote after the question to the primary does not make its WAL look lost",
         (Edit("Candidate._counted_voters", "m.vote is self._counted.get(m.link)", "True"),),
     ),
 )

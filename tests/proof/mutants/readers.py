@@ -65,7 +65,7 @@ READING = (
     Mutant(
         "whole-records-of-truncated-wal",
         "R13",
-        "where whole records end is forgotten if the log was truncated meanwhile",
+        "a truncation voids the end of whole records that was found before it",
         (Edit("find_whole.found", "at[1] == self.acceptor.truncations", "True"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_the_end_of_whole_records_is_not_learned_from_wal_after_a_truncation",
@@ -112,7 +112,7 @@ READING = (
     Mutant(
         "read-is-not-checked-again",
         "R13",
-        "a pinned read is checked again when the bytes are there",
+        "a pinned read is checked again after the bytes were read",
         (
             Edit(
                 "answer_wal_read", "limit is None or limit < begin_lsn + len(read.payload)", "False"

@@ -75,7 +75,7 @@ REPLACEMENTS = (
     Mutant(
         "generation-is-not-left",
         "members change",
-        "what an older generation's leader has committed is no proof for the newer one",
+        "a commit of an older generation's leader is no proof for the newer one",
         (
             Edit(
                 "Acceptor._leave_generation",
@@ -109,7 +109,7 @@ REPLACEMENTS = (
     Mutant(
         "older-rounds-are-accepted",
         "members change",
-        "who promised a greater round accepts nothing of a smaller one",
+        "a member that promised a greater round accepts nothing of a smaller one",
         (Edit("_accepted", "ask.round < durable.change_round", "False"),),
         searched_by=(RIVALS,),
     ),
@@ -207,7 +207,7 @@ REPLACEMENTS = (
     Mutant(
         "where-records-end-is-not-told",
         "M3",
-        "a member tells where the last whole record ends that all have",
+        "a member reports the end of the last whole record that all have",
         (Edit("Acceptor._answer_question", "replace(state, whole_lsn=record_lsn)", "state"),),
         turns_red="tests/consensus/test_scenarios.py::"
         "test_scenario[newcomer_begins_before_an_unfinished_record]",
@@ -216,7 +216,7 @@ REPLACEMENTS = (
     Mutant(
         "nobody-is-asked-for-older-wal",
         "members change",
-        "what the donor does not keep of the log is compared all the same",
+        "WAL that the donor does not keep is compared at another member",
         (Edit("with_older", "if not able:\n    return scope\n", "return scope"),),
         turns_red=f"{SCENARIO}[newcomer_alone_shows_no_primary]",
         searched_by=(REPLACE,),
@@ -225,7 +225,7 @@ REPLACEMENTS = (
     Mutant(
         "newcomer-is-all-that-is-compared",
         "members change",
-        "what a newcomer knows of commits keeps nobody from an election",
+        "a newcomer's knowledge of commits keeps no other member from an election",
         (
             Edit(
                 "scope_of_greetings", "scope.is_empty and best.first_lsn < scope.first_lsn", "False"
@@ -264,7 +264,7 @@ REPLACEMENTS = (
     Mutant(
         "register-is-not-persisted",
         "members change",
-        "what a member promises or accepts for the next members is durable before it says so",
+        "a member's promise or acceptance for the next members is durable before its answer",
         (
             Edit(
                 "Acceptor.on_members",
@@ -277,7 +277,7 @@ REPLACEMENTS = (
     Mutant(
         "register-is-not-reset",
         "members change",
-        "what was promised and accepted in a generation does not count in the next",
+        "promises and acceptances of one generation do not count in the next",
         (
             Edit("_installed", "change_round=NO_BALLOT"),
             Edit("_installed", "accepted_round=NO_BALLOT"),
@@ -427,7 +427,7 @@ REPLACEMENTS = (
     Mutant(
         "any-target-becomes-final",
         "members change",
-        "what follows a joint configuration is its own target or the old set",
+        "the successor of a joint configuration is its own target or the old set",
         (
             Edit(
                 "is_successor",

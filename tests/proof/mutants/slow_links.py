@@ -62,7 +62,7 @@ SLOW_LINKS = (
     Mutant(
         "no-signs-of-life",
         "R26",
-        "a proposer whose append is still arriving hears that it is",
+        "a proposer gets a sign of life while its append still arrives",
         (
             Edit(
                 "Acceptor.on_tick",

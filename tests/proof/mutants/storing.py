@@ -32,7 +32,7 @@ STORING = (
     Mutant(
         "prepared-behind-a-cut",
         "wal_store",
-        "no segment is prepared behind one that a cut took",
+        "no segment is prepared after one that a truncation removed",
         (
             Edit("WalStore.prepare_ahead", "before in self._files", "True"),
             Edit(
@@ -45,7 +45,7 @@ STORING = (
     Mutant(
         "orphan-kept-too-late",
         "driver",
-        "what a cut takes is in orphans/ before the cut is announced",
+        "truncated WAL is in orphans/ before the truncation is announced",
         (Edit("Driver._persist", "text = None", "text = None\nself._save(state)\n"),),
     ),
     Mutant(
@@ -83,7 +83,7 @@ STORING = (
     Mutant(
         "padding-is-not-looked-at",
         "walformat",
-        "what aligns a record is zeros, or recovery would keep what nobody wrote",
+        "the padding of a record is zeros, or recovery would keep bytes that no primary wrote",
         (
             Edit(
                 "_Walk._records_inside_page",
@@ -108,7 +108,7 @@ STORING = (
     Mutant(
         "recovery-leaves-old-bytes",
         "wal_recovery",
-        "recovery zeroes what lies behind the end",
+        "recovery zeroes the segment past the end",
         (Edit("_settle_disk", "store.zero_from(end_lsn)"),),
         turns_red="tests/safekeeper/test_wal_power_cuts.py"
         "::test_no_power_cut_loses_an_acknowledged_record",
@@ -156,13 +156,13 @@ STORING = (
     Mutant(
         "persist-is-not-waited-for",
         "driver",
-        "nothing follows a Persist or a TruncateWal until it is done",
+        "no effect follows a Persist or a TruncateWal until it is done",
         (Edit("Driver._hold", "self._is_held = True"),),
     ),
     Mutant(
         "failed-persist-is-told",
         "driver",
-        "what follows a Persist that failed is never told",
+        "no answer follows a Persist that failed",
         (Edit("Driver._release", "self._effects.clear()"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py"
         "::test_an_answer_after_a_persist_that_failed_is_never_sent",

@@ -48,7 +48,7 @@ TELLING = (
     Mutant(
         "nonce-across-a-page",
         "R22",
-        "a nonce that a page's end may cut does not tell",
+        "a nonce that a page's end may cut is no telling record",
         (Edit("nonce_page", "page_lsn if is_whole else None", "page_lsn"),),
         turns_red=NONCE_TESTS + "a_page_is_named_only_if_it_holds_the_record_whole",
         searched_by=(BULK,),
@@ -79,7 +79,7 @@ TELLING = (
     Mutant(
         "a-checkpoint-across-a-page",
         "R22",
-        "a standby's checkpoint that a page's end cuts does not tell",
+        "a standby's checkpoint that a page's end cuts is no telling record",
         (
             Edit(
                 "Restartpoints.look",

@@ -8,7 +8,7 @@ VOTING = (
     Mutant(
         "vote-not-durable",
         "R1",
-        "a promise is made durable before it is told",
+        "a promise is durable before the answer",
         (Edit("Acceptor._promise", "[Persist(self.durable)]", "[]"),),
     ),
     Mutant(
@@ -49,7 +49,7 @@ VOTING = (
     Mutant(
         "vote-does-not-fence",
         "R2, R7",
-        "who votes hears no older connection any more",
+        "a voter takes no message of an older connection any more",
         (
             Edit(
                 "Acceptor._promise",
