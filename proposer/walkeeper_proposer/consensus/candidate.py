@@ -61,7 +61,7 @@ class Candidate:
         return not waits and elects(self.configuration, have)
 
     def can_be_elected(self) -> bool:
-        """Return True if those that were asked are a vote quorum.
+        """Return True if the members with our request are a vote quorum.
 
         No member votes for this ballot on a newer connection."""
         return elects(self.configuration, progress.asked(self.members))

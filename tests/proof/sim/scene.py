@@ -1,4 +1,4 @@
-"""All that is in one seed's world: safekeepers, servers, proposers, operators, and the oracles.
+"""A scene: the safekeepers, servers, proposers, operators and oracles of one seed.
 
 A scene has no plan. The faults, the plots and the healing act on it (story.py).
 """
