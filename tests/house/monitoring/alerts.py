@@ -307,7 +307,7 @@ def alert_table() -> str:
         "|---|---|---|---|---|",
     ]
     for alert in ALERTS:
-        meaning = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", r"`\1`", alert.summary)
+        meaning = re.sub(r"\{\{ \$(?:labels\.)?(\w+)(?: \| \w+)? \}\}", r"`\1`", alert.summary)
         link = f"[{alert.runbook}]({_link(alert.runbook)})"
         lines.append(f"| `{alert.name}` | {alert.after} | {alert.severity} | {meaning} | {link} |")
     return "\n".join([*lines, ""])
