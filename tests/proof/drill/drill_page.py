@@ -12,15 +12,24 @@ from walkeeper_common.shell.version import program_version
 HEAD = """\
 # The drill
 
-`python -m tests.proof.drill --write`, as root, has written this page. It causes each incident on
-real processes: three safekeepers, a proposer, a primary, a standby and an archive. Then it asks
-each view until that view tells of the incident, runs the printed remedy, and looks for each
-acknowledged row.
+`python -m tests.proof.drill --write`, as root, has written this page. The drill causes each
+incident on real processes: three safekeepers, a proposer, a primary, a standby and an archive. It
+asks each view of an operator until the view reports the incident. Then it runs the printed remedy,
+and looks for each acknowledged row.
 
-The seconds are from the fault to the first answer that tells of it. The machine had other work, so
-read them as an upper bound. For an alert they end when its expression holds (`pending`). It fires
-after its own time in [alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules,
-and scrapes each second. A view without a cell has nothing to tell, by design:
+| view | what it is |
+|---|---|
+| `status` | the reasons of `walkeeper status` |
+| `--check` | the exit code of `walkeeper status --check` |
+| `check` | a line of `walkeeper check` |
+| `log` | the log of a daemon |
+| `metrics`, `page`, `alert` | `/metrics`, the web page of `--http`, and an alert of Prometheus |
+
+The seconds are from the fault to the first answer that reports it, and in the last column from the
+remedy until all is well. The machine had other work, so read them as an upper bound. For an alert
+they end when its expression holds (`pending`). The alert fires after its own time in
+[alerts.yml](monitoring/alerts.yml). Prometheus itself evaluates the rules, and scrapes each second.
+An empty cell means that the view has nothing to report, by design:
 
 * A second proposer ends by itself, and has changed nothing.
 * A standby that lags by some MB is normal. `check` and the alert begin at 1 GB.

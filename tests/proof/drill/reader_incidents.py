@@ -25,7 +25,7 @@ class SlotHoldsWal(Incident):
         metrics=r'walkeeper_safekeeper_slots\{.*safekeeper="3".*\} 1',
         page='"kept_for": ?"slot gone"', remedy="how-large-a-disk",
     )  # fmt: skip
-    remedied = "`walkeeper slots drop`, as that section says."
+    remedied = "`walkeeper slots drop`, as [how large a disk](operations.md#how-large-a-disk) says."
 
     def cause(self) -> None:
         stage = self.stage
