@@ -21,6 +21,7 @@ from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set, spare_id
 from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.named_log import NamedCluster
 
 GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
@@ -230,18 +231,10 @@ def shown_set(each: MemberSet) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MembersQuery:
+class MembersQuery(NamedCluster):
     """What is your configuration, and how far is your log? Changes nothing."""
 
     TAG: ClassVar[int] = ord("m")
-    cluster: str
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text())
 
 
 @dataclass(frozen=True, slots=True)

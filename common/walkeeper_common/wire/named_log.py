@@ -1,4 +1,4 @@
-"""The body of a message that names one log: its cluster and its uuid. Pure."""
+"""The fields by which messages name a cluster, or a log of a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from dataclasses import dataclass
 from typing import Self
 
 from walkeeper_common.wire.fields import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCluster:
+    """The name alone, of a question that changes nothing; each message has a tag of its own."""
+
+    cluster: str
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text())
 
 
 @dataclass(frozen=True, slots=True)

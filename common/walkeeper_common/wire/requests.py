@@ -17,7 +17,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
-from walkeeper_common.wire.named_log import NamedLog
+from walkeeper_common.wire.named_log import NamedCluster, NamedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,10 @@ class ReadResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class LogQuery:
+class LogQuery(NamedCluster):
     """The first question of `create`: which log has this safekeeper under this name?"""
 
     TAG: ClassVar[int] = ord("q")
-    cluster: str
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +121,10 @@ class ConfigureLog:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusRequest:
+class StatusRequest(NamedCluster):
     """A question of people and monitoring; the consensus does not depend on it."""
 
     TAG: ClassVar[int] = ord("s")
-    cluster: str
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text())
 
 
 @dataclass(frozen=True, slots=True)
