@@ -146,7 +146,7 @@ def ls(path: str, as_json: bool) -> int:
 @config_option
 @click.argument("name", metavar="NAME")
 def rm(path: str, name: str) -> int:
-    """Remove one user. Its connections stay until they end.
+    """Remove one user. Its connections end when the safekeeper reads the file.
 
     \b
     Example:
