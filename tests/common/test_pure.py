@@ -58,7 +58,7 @@ from walkeeper_common.wire.requests import (
 )
 from walkeeper_common.wire.shared_slots import SharedSlot, SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.consensus.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
 
@@ -357,8 +357,8 @@ def identity(**changes: object) -> PrimaryIdentity:
     return PrimaryIdentity(**{**facts, **changes})  # type: ignore[arg-type]  # fields of all types
 
 
-LOG = gate.LogEnd(configuration(), (fragment(NO_BALLOT, 0),), Lsn(100), Lsn(150))
-SEALED = gate.LogEnd(
+LOG = admission.LogEnd(configuration(), (fragment(NO_BALLOT, 0),), Lsn(100), Lsn(150))
+SEALED = admission.LogEnd(
     configuration(), (fragment(NO_BALLOT, 0), fragment(BALLOT, 8, sealed=True)), Lsn(100), Lsn(100)
 )
 
@@ -378,33 +378,36 @@ SEALED = gate.LogEnd(
     ],
 )
 def test_the_gate_refuses(changes: dict[str, object], said: str) -> None:
-    refusal = gate.refusal(identity(**changes), LOG, gate.Waivers())
+    refusal = admission.refusal(identity(**changes), LOG, admission.Waivers())
     assert refusal is not None and said in refusal
 
 
 def test_the_gate_lets_pass_what_it_must() -> None:
-    assert gate.refusal(identity(), LOG, gate.Waivers()) is None
+    assert admission.refusal(identity(), LOG, admission.Waivers()) is None
     at_record_end = identity(flush_lsn=Lsn(100))
-    assert gate.refusal(at_record_end, LOG, gate.Waivers()) is None
-    assert gate.warning(at_record_end, LOG) is not None
-    assert gate.warning(identity(flush_lsn=Lsn(150)), LOG) is None
+    assert admission.refusal(at_record_end, LOG, admission.Waivers()) is None
+    assert admission.warning(at_record_end, LOG) is not None
+    assert admission.warning(identity(flush_lsn=Lsn(150)), LOG) is None
     for version in (130005, 140001, 150000, 180000):
-        assert gate.refusal(identity(server_version_num=version), LOG, gate.Waivers()) is None
-    unsafe = gate.Waivers(unsafe_settings=True)
-    assert gate.refusal(identity(fsync=False), LOG, unsafe) is None
+        assert (
+            admission.refusal(identity(server_version_num=version), LOG, admission.Waivers())
+            is None
+        )
+    unsafe = admission.Waivers(unsafe_settings=True)
+    assert admission.refusal(identity(fsync=False), LOG, unsafe) is None
 
 
 def test_a_sealed_log_takes_a_primary_only_on_request() -> None:
-    assert gate.refusal(identity(), SEALED, gate.Waivers()) is not None
-    assert gate.refusal(identity(), SEALED, gate.Waivers(resume=True)) is None
+    assert admission.refusal(identity(), SEALED, admission.Waivers()) is not None
+    assert admission.refusal(identity(), SEALED, admission.Waivers(resume=True)) is None
 
 
 def test_a_closed_log_takes_no_primary_at_all() -> None:
     closed = replace(SEALED, history=CLOSED)
-    refusal = gate.closed(closed)
+    refusal = admission.closed(closed)
     assert refusal is not None and "was closed at 0/8" in refusal
-    assert gate.closed(replace(closed, record_lsn=Lsn(7))) is None
-    assert gate.closed(SEALED) is None
+    assert admission.closed(replace(closed, record_lsn=Lsn(7))) is None
+    assert admission.closed(SEALED) is None
 
 
 # The window

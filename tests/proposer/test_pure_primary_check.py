@@ -20,7 +20,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict, with_older
 from walkeeper_proposer.consensus.proposer_events import (
     Effect,
@@ -86,8 +86,8 @@ class Examination:
                 True,
                 True,
             ),
-            gate.LogEnd(configuration, (creation,), end_lsn, end_lsn),
-            gate.Waivers(),
+            admission.LogEnd(configuration, (creation,), end_lsn, end_lsn),
+            admission.Waivers(),
             scope if older is None else with_older(scope, [(older, 1, self.log_first)]),
             self._held if self.held_from is not None else None,
         )
@@ -287,14 +287,14 @@ def test_a_shorter_primary_that_cannot_be_compared_is_refused_for_its_position()
 def test_a_primary_from_before_a_promotion_is_refused() -> None:
     configuration = configuration_of(3)
     creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
-    log = gate.LogEnd(
+    log = admission.LogEnd(
         replace(configuration, segment_bytes=SEGMENT),
         (creation, replace(creation, start_lsn=lsn(2), timeline=2)),
         lsn(3),
         lsn(3),
     )
     behind = PrimaryIdentity(SYSTEM_ID, 1, lsn(9), SEGMENT, "15.18", 150018, False, True, True)
-    said = gate.refusal(behind, log, gate.Waivers())
+    said = admission.refusal(behind, log, admission.Waivers())
     assert said is not None and "pg_rewind" in said
     on_it = replace(behind, timeline=2, timeline_file=b"1\t0/20000\tno recovery target\n")
-    assert gate.refusal(on_it, log, gate.Waivers()) is None
+    assert admission.refusal(on_it, log, admission.Waivers()) is None

@@ -23,7 +23,7 @@ from walkeeper_common.timelines import (
 )
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.messages import VoteResponse
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
@@ -46,8 +46,8 @@ def primary(timeline: int, file: bytes = b"", flush: int = 0x60000) -> PrimaryId
     )
 
 
-def log_of(history: History, end: int) -> gate.LogEnd:
-    return gate.LogEnd(CONFIGURATION, cut(history, Lsn(end)), Lsn(end), Lsn(end))
+def log_of(history: History, end: int) -> admission.LogEnd:
+    return admission.LogEnd(CONFIGURATION, cut(history, Lsn(end)), Lsn(end), Lsn(end))
 
 
 CREATED = entry(0, SEGMENT)
@@ -76,15 +76,15 @@ ON_SECOND = (CREATED, entry(1, SEGMENT), entry(2, 0x25000, 2))
 def test_a_promotion_may_leave_out_nothing_of_the_log(
     server: PrimaryIdentity, history: History, end: int, words: str | None
 ) -> None:
-    said = gate.refusal(server, log_of(history, end), gate.Waivers())
+    said = admission.refusal(server, log_of(history, end), admission.Waivers())
     assert said is None if words is None else said is not None and words in said, said
 
 
 def test_a_seal_keeps_out_the_old_primary_and_not_the_promoted_one() -> None:
     log = log_of((CREATED, entry(1, SEGMENT), entry(2, 0x25000, sealed=True)), 0x25000)
-    assert "sealed" in (gate.refusal(primary(1), log, gate.Waivers()) or "")
-    assert gate.refusal(primary(1), log, gate.Waivers(resume=True)) is None
-    assert gate.refusal(primary(2, SECOND), log, gate.Waivers()) is None
+    assert "sealed" in (admission.refusal(primary(1), log, admission.Waivers()) or "")
+    assert admission.refusal(primary(1), log, admission.Waivers(resume=True)) is None
+    assert admission.refusal(primary(2, SECOND), log, admission.Waivers()) is None
 
 
 def test_a_number_that_a_promotion_passed_over_has_a_file_without_an_ancestor() -> None:

@@ -15,7 +15,7 @@ from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     ProposerGreeting,
 )
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.primary_check import scope_of_greetings
 from walkeeper_proposer.consensus.progress import Member
@@ -118,7 +118,7 @@ def kept_out(
     if live is None or waited_ticks < LEASE_WAIT_TICKS:
         return None if live is None else ""
     log = scope_of_greetings(configuration, [(g, 0) for g in greeted])[0]
-    return gate.kept_out_by(live, primary, log)
+    return admission.kept_out_by(live, primary, log)
 
 
 def live_elsewhere(

@@ -1,6 +1,6 @@
 """An elected proposer: it sends histories and WAL, counts acks and commits. Pure.
 
-Built once an election is won and the primary has passed the gate; lives until the proposer stops.
+Built once an election is won and the primary has passed its check; lives until the proposer stops.
 `commit_lsn` moves in one place, `advance_commit`, and the report to PostgreSQL is made in one
 other, `report` (docs/protocol.md R10 and R12).
 """

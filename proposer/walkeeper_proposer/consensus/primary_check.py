@@ -1,4 +1,4 @@
-"""One examination of the primary: the gate's table, then the bytes. Pure.
+"""One examination of the primary: the table of admission.py, then the bytes. Pure.
 
     start() -> effects, then feed it what comes; `verdict` is set when it is over
 
@@ -28,7 +28,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.comparison import Comparison, Different
 from walkeeper_proposer.consensus.proposer_events import (
     Effect,
@@ -90,13 +90,13 @@ class Examination(Protocol):
 
 
 Examiner: TypeAlias = Callable[
-    [PrimaryIdentity, gate.LogEnd, gate.Waivers, Range, HeldWal | None], Examination
+    [PrimaryIdentity, admission.LogEnd, admission.Waivers, Range, HeldWal | None], Examination
 ]
 
 
 def scope_of_greetings(
     configuration: Configuration, greeted: Sequence[tuple[AcceptorGreeting, int]]
-) -> tuple[gate.LogEnd, Range]:
+) -> tuple[admission.LogEnd, Range]:
     """Return the log and the range before the votes: their likely end, as far as it is committed.
 
     Without a ballot only committed WAL may be read (R13). `greeted`: greeting and link. After a
@@ -105,7 +105,7 @@ def scope_of_greetings(
     commit_lsn counts.
     """
     best = max((g for g, _ in greeted), key=lambda g: (g.history[-1].ballot, g.flush_lsn))
-    log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
+    log = admission.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
     scope = _committed(best, greeted)
     if scope.is_empty and best.first_lsn < scope.first_lsn:
         holding = [(g, link) for g, link in greeted if g.first_lsn < g.commit_lsn]
@@ -126,12 +126,12 @@ def scope_of_votes(
     donor: tuple[VoteResponse, int],
     votes: Iterable[tuple[VoteResponse, int]],
     ballot: Ballot,
-) -> tuple[gate.LogEnd, Range]:
+) -> tuple[admission.LogEnd, Range]:
     """Return the log and the range on the votes: up to the donor's record end, the term's start.
 
     `donor` and `votes` are each with their link."""
     vote, link = donor
-    log = gate.LogEnd(configuration, vote.history, vote.record_lsn, vote.flush_lsn)
+    log = admission.LogEnd(configuration, vote.history, vote.record_lsn, vote.flush_lsn)
     others = [(v.first_lsn, other, _shared_lsn(vote, v)) for v, other in votes]
     return log, with_older(Range(vote.first_lsn, vote.record_lsn, link, ballot), others)
 
@@ -159,8 +159,8 @@ class PrimaryCheck:
     def __init__(
         self,
         primary: PrimaryIdentity,
-        log: gate.LogEnd,
-        waivers: gate.Waivers,
+        log: admission.LogEnd,
+        waivers: admission.Waivers,
         scope: Range,
         held: HeldWal | None,
     ) -> None:
@@ -168,7 +168,7 @@ class PrimaryCheck:
         self.verdict: Verdict | None = None
         self.text = ""
         # With equal timelines, a refusal only for a server whose bytes are the log's (R23).
-        self._lost = gate.lost_wal(primary, log)
+        self._lost = admission.lost_wal(primary, log)
         self._held = held
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
@@ -177,14 +177,14 @@ class PrimaryCheck:
         self._read_end_lsn = scope.end_lsn  # where the primary's read under way ends
 
     def start(self) -> list[Effect]:
-        ask = gate.refusal if self._lost is None else gate.refusal_at_sight
+        ask = admission.refusal if self._lost is None else admission.refusal_at_sight
         refusal = ask(self.primary, self.log, self.waivers)
         if refusal is not None:
             return self._refuse(refusal)
         if self._lost is not None:
             return self._compare_what_is_left(self._lost)
         effects: list[Effect] = []
-        warning = gate.warning(self.primary, self.log)
+        warning = admission.warning(self.primary, self.log)
         if warning is not None:
             effects.append(Note(warning))
         if self.scope.end_lsn <= self.log.configuration.creation_lsn:

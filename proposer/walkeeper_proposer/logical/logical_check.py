@@ -25,7 +25,7 @@ from walkeeper_common.postgres.pgoutput import BEGIN_BYTES, COMMIT_BYTES, Commit
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.primary_check import HeldWal, Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Effect, PrimaryIdentity, Send
 from walkeeper_proposer.logical.change_stream import ChangeStream
@@ -67,7 +67,7 @@ class LogEndLsn:
 
 
 def refusal(
-    primary: LogicalIdentity, log: gate.LogEnd, end: LogEndLsn, waivers: gate.Waivers
+    primary: LogicalIdentity, log: admission.LogEnd, end: LogEndLsn, waivers: admission.Waivers
 ) -> str | None:
     """Return why the primary may not go on, and what to do.
 
@@ -189,8 +189,8 @@ class LogicalCheck:
     def __init__(
         self,
         primary: PrimaryIdentity,
-        log: gate.LogEnd,
-        waivers: gate.Waivers,
+        log: admission.LogEnd,
+        waivers: admission.Waivers,
         scope: Range,
         known: LogEndLsn | None,
         on_passed: Callable[[LogEndLsn], None],
@@ -340,8 +340,8 @@ class LogicalEnd:
     def examine(
         self,
         primary: PrimaryIdentity,
-        log: gate.LogEnd,
-        waivers: gate.Waivers,
+        log: admission.LogEnd,
+        waivers: admission.Waivers,
         scope: Range,
         held: HeldWal | None,
     ) -> LogicalCheck:

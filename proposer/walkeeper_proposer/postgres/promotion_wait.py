@@ -1,8 +1,9 @@
 """`proposer --follow`: wait beside a standby until that server is promoted. Shell.
 
 It sends nothing to a safekeeper meanwhile, so no ballot is bumped. A proposer begins its life when
-its server writes WAL. The gate decides first, as always (docs/steps.md#check-of-the-primary). A
-standby of a physical log gets its retention slot meanwhile (standby_retention.py).
+its server writes WAL. The check of the primary decides first, as always
+(docs/steps.md#check-of-the-primary). A standby of a physical log gets its retention slot meanwhile
+(standby_retention.py).
 """
 
 from __future__ import annotations

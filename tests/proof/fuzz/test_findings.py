@@ -39,7 +39,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import PrepareLog, ReadResponse
-from walkeeper_proposer.consensus import admission as gate
+from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.greetings import unwelcome
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict
@@ -144,9 +144,9 @@ def check_of(end: int) -> tuple[PrimaryCheck, bytes]:
     end_lsn = CREATION_LSN + end
     primary = PrimaryIdentity(7, 1, end_lsn, 1 << 20, "15.18", 150018, False, True, True)
     creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, THREE.members, 2)
-    log = gate.LogEnd(THREE, (creation,), end_lsn, end_lsn)
+    log = admission.LogEnd(THREE, (creation,), end_lsn, end_lsn)
     check = PrimaryCheck(
-        primary, log, gate.Waivers(), Range(CREATION_LSN, end_lsn, 0, NO_BALLOT), None
+        primary, log, admission.Waivers(), Range(CREATION_LSN, end_lsn, 0, NO_BALLOT), None
     )
     read, _ = check.start()
     assert read == ReadPrimary(CREATION_LSN, end_lsn, 1)

@@ -101,8 +101,8 @@ ANCESTRY = (
         (
             Edit(
                 "PrimaryCheck.start",
-                "gate.refusal if self._lost is None else gate.refusal_at_sight",
-                "gate.refusal",
+                "admission.refusal if self._lost is None else admission.refusal_at_sight",
+                "admission.refusal",
             ),
         ),
         turns_red="tests/proposer/test_pure_primary_check.py::"
