@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class WalkeeperError(Exception):
     """The base: catch it only where the answer to a user or a peer is given."""
 
-    exit_code: ClassVar[int] = 1  # of a daemon that ends by it
+    exit_code: ClassVar[int] = 1  # the daemon that the error ends has this one
 
 
 class RemoteProtocolError(WalkeeperError):

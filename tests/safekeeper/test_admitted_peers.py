@@ -98,7 +98,7 @@ def test_a_connection_outlives_its_certificate_and_a_new_one_does_not_get_in(
 def test_libpq_refuses_a_port_that_does_not_offer_what_it_demands(
     demand: dict[str, str], refusal: str
 ) -> None:
-    """Somebody on the path may take the offer of TLS, or of -PLUS, out of an answer."""
+    """A stranger on the path may take the offer of TLS, or of -PLUS, out of an answer."""
 
     async def story(served: Served) -> None:
         connection = f"{dsn(served.port, 'standby1')} " + " ".join(

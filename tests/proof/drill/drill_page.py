@@ -92,7 +92,7 @@ def _section(result: Result) -> list[str]:
     for sight in result.sights:
         lines.append(f"| `{sight.view}` `{_escaped(sight.wanted)}` | {_escaped(sight.text)} |")
     if (printed := _printed_remedy(result)) is not None:
-        lines += ["", f"Printed: {_escaped(printed)}"]
+        lines += ["", "The printed remedy:", "", "```text", " ".join(printed.split()), "```"]
     lines += [f"* **Fault:** {_escaped(fault)}" for fault in result.faults]
     return [*lines, ""]
 

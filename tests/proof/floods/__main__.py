@@ -98,7 +98,7 @@ async def _attack(asked: argparse.Namespace) -> int:
 
     Print the number of visits so far every 30 s.
     """
-    if asked.inputs is None:  # beside commits; what measures memory has to come to an end
+    if asked.inputs is None:  # memory needs no fair share, and has to come to an end
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     attack = next(each for each in (*FLOODS, MUTATED) if each.name == asked.attack)
     addresses = [parse_address(each) for each in asked.at.split(",")]
