@@ -98,6 +98,8 @@ class ChangeReader:
     base: BaseDirectory | None = None
     on_problem: OnProblem = raise_fatal
     index: ProvenIndex | None = None
+    later: Catalog | None = None
+    """Catalogs that name labels, roles, and what regclass and its like print, or None."""
     _catalogs: dict[int, Catalog] = field(default_factory=dict)
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _undecoded: dict[str, str] = field(default_factory=dict)
@@ -309,7 +311,7 @@ class ChangeReader:
         """Return the catalog as of a commit; few are made, because few commits change a catalog."""
         place = int(self.history.last_changes(np.array([lsn]))[0])
         if place not in self._catalogs:
-            self._catalogs[place] = self.history.at(lsn, self.database)
+            self._catalogs[place] = self.history.at(lsn, self.database).in_names_of(self.later)
         return self._catalogs[place]
 
     def store_of(self, files: list[TableFile]) -> PageStore:

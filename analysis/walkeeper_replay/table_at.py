@@ -77,14 +77,16 @@ class TableAt:
         base: BaseDirectory | None = None,
         history: CatalogHistory | None = None,
         catalog: Catalog | None = None,
+        later: Catalog | None = None,
         is_of_a_time: bool = False,
         on_problem: OnProblem = raise_fatal,
         index: ProvenIndex | None = None,
     ) -> TableAt:
         """Return the table at `lsn`, with the catalogs replayed up to it or to the WAL's end.
 
-        Names and columns are those of `catalog`, if it is given. With `is_of_a_time`, the user
-        named a time, and `lsn` is its place.
+        Names and columns are those of `catalog`, if it is given. Values that are names, such as
+        those of enums and regclass, are printed as `later` has them, if it is given. With
+        `is_of_a_time`, the user named a time, and `lsn` is its place.
         """
         refuse_before(base, plan, lsn)
         if history is None:
@@ -101,6 +103,7 @@ class TableAt:
         if lsn is not None and history.end_lsn == 0:
             raise HistoryError(f"no WAL up to {Lsn(lsn)}: it begins later")
         catalog = catalog or history.at(at, history.database(at, database))
+        catalog.in_names_of(later)
         table = catalog.find(name)
         files = [table.file] if table.toast is None else [table.file, table.toast]
         moved = tuple(source for file in files for source in history.moved_from(file))

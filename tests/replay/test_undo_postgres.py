@@ -257,6 +257,31 @@ def test_exchanged_names_mean_the_tables_and_columns_that_were_changed(
     assert server.rows("SELECT id, a, b FROM that ORDER BY id") == [(1, 10, 10), (2, 21, 20)]
 
 
+def test_values_that_are_names_mean_what_they_meant_after_an_exchange(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql(
+        "CREATE TYPE signal AS ENUM ('stop', 'go')",
+        "CREATE TABLE first_one ()",
+        "CREATE TABLE second_one ()",
+        "CREATE TABLE names (id int, s signal, r regclass, a signal[])",
+        "INSERT INTO names VALUES (1, 'stop', 'first_one', '{go}'), (2, 'go', NULL, NULL)",
+    )
+    shown = "SELECT id, s::text, r::text, a::text FROM names ORDER BY id"
+    deleted = changed(server, "DELETE FROM names WHERE id = 1")
+    server.sql("BEGIN; TRUNCATE names; SELECT 1; COMMIT")
+    truncated = str(int(deleted) + 1)
+    for rename, one, other in (
+        ("ALTER TYPE signal RENAME VALUE '{}' TO '{}'", "stop", "go"),
+        ("ALTER TABLE {} RENAME TO {}", "first_one", "second_one"),
+    ):
+        pairs = ((one, "passing"), (other, one), ("passing", other))
+        server.sql(*(rename.format(*pair) for pair in pairs))
+    for xid in (truncated, deleted):
+        assert (done := undone(server, tmp_path, xid)).returncode == 0, done.stderr
+    assert server.rows(shown) == [(1, "go", "second_one", "{stop}"), (2, "stop", None, None)]
+
+
 def test_truncate_comes_back_beside_new_names_of_the_same_transaction(
     server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ class Table:
         return tuple(a.name for a in self.attributes if a.is_virtual and not a.dropped)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Database:
     oid: int
     name: str
@@ -199,6 +199,16 @@ class Catalog:
 
     def _columns_of(self, found: Class) -> list[Attribute]:
         return sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+
+    def in_names_of(self, later: Catalog | None) -> Catalog:
+        """Print labels, roles and the names of regclass and its like as `later` has them.
+
+        An object that is not there later prints as its OID.
+        """
+        if later is not None:
+            self.types.labels.update(later.types.labels)
+            self.types.names, self.types.roles = later.types.names, later.types.roles
+        return self
 
     def finish(self, major: int, roles: Mapping[int, str]) -> None:
         """Give composite types their columns, and OIDs their names, once all rows are there.

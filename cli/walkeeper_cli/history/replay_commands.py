@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -205,8 +206,12 @@ def _changes(
     tables: Sequence[str],
     base: BaseDirectory | None,
     xid: int | None,
+    later: Callable[[Database], Catalog] | None = None,
 ) -> tuple[list[Change], Database, int]:
-    """Return the changes of the source's range, and the exit code: 1 if some are missing."""
+    """Return the changes of the source's range, and the exit code: 1 if some are missing.
+
+    `later` returns the catalogs that name labels, roles, and what regclass and its like print.
+    """
     plan, source = planned(archive, base), archive.source
     chosen = CommitRange.between(
         archive.commit_times(plan), base, source.start_time, source.end_time,
@@ -220,7 +225,7 @@ def _changes(
     database = history.database(history.end_lsn, asked.database)
     reader = ChangeReader(
         archive.files, plan, history, database, base, on_problem=archive.on_problem,
-        index=archive.index,
+        index=archive.index, later=None if later is None else later(database),
     )  # fmt: skip
     found = reader.read(tables, start, end)
     ends = (source.end_lsn, source.end_time)
@@ -284,9 +289,10 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
     base = opened_base(asked)
-    found, database, missing = _changes(archive, asked, tables, base, xid)
+    latest = cache(partial(_last_catalog, archive, base))
+    found, database, missing = _changes(archive, asked, tables, base, xid, latest)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
-    found = in_later_names(found, _last_catalog(archive, base, database))
+    found = in_later_names(found, latest(database))
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
@@ -294,7 +300,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         past = TableAt.open(
             source.path, planned(archive, base), change.table.oid,
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
-            on_problem=archive.on_problem, index=archive.index,
+            on_problem=archive.on_problem, index=archive.index, later=latest(database),
         )  # fmt: skip
         rows = past.for_sql(past.whole()).drop_columns([past.coverage_column])
         rows, are_all = renamed(rows, past.table, change.table)

@@ -119,6 +119,14 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "undone-values-have-old-names",
+        "catalog",
+        "undo writes values that are names as the catalogs at the end of the WAL have them",
+        (Edit("Catalog.in_names_of", "later is not None", "False"),),
+        turns_red=UNDO + "values_that_are_names_mean_what_they_meant_after_an_exchange",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "composite-by-lost-types",
         "value_text",
         "a value of a composite is read past the attributes that it has lost",
