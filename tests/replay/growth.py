@@ -49,16 +49,17 @@ made.stop()
 def cpu_seconds(command: Sequence[str]) -> float:
     """Run a command in a session of its own; return the CPU time of all its processes."""
     spent: dict[int, float] = {}
-    with subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
-        while process.poll() is None:
-            spent.update(_spent_in(process.pid))
-            time.sleep(POLL_S)
-        assert process.stderr is not None, f"{command=}"
-        error = process.stderr.read().decode(errors="replace")
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}\n{error}")
+    with tempfile.TemporaryFile() as told:
+        with subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=told
+        ) as process:
+            while process.poll() is None:
+                spent.update(_spent_in(process.pid))
+                time.sleep(POLL_S)
+        if process.returncode:
+            told.seek(0)
+            error = told.read().decode(errors="replace")
+            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}\n{error}")
     return sum(spent.values())
 
 
