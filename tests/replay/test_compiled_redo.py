@@ -9,7 +9,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from walkeeper_pager import block_index
 from walkeeper_replay import consistency
 from walkeeper_replay.redo import apply, page, store
 from walkeeper_replay.redo.apply import ARENA, BROKEN, EVENTS, HEAP, HEAP2, KNOWN, XLOG
@@ -21,7 +20,7 @@ from walkeeper_wal.records.segment import Bytes, Column
 
 APPLY_FLAG = 0x02
 MULTI_INSERT, INSERT, INIT = 0x50, 0x00, 0x80
-PYTHON = (apply, page, walk, block_index, consistency)
+PYTHON = (apply, page, walk, consistency)
 
 
 @pytest.mark.parametrize(

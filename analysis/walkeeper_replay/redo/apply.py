@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-XLOG, HEAP2, HEAP = 0, 9, 10
+XLOG, HEAP2, HEAP, SEQUENCE = 0, 9, 10, 15
 FORK_MASK = 0x0F
 BLOCKS_PER_PART = 64
 # GONE: a truncation cut the page off, or its relation was dropped.
