@@ -57,6 +57,9 @@ FUZZ ?= all --minutes 20
 MINUTES ?= 60
 AZURITE = $(VENV)/servers/node_modules/.bin/azurite-blob
 
+# A change of these installs anew: what is compiled, and the scripts.
+COMPILED := cli/scripts/* fastpath/*/*.pyx $(addprefix analysis/*/*/*.,pyx pxi pxd)
+
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 # The fast path of a commit is compiled where gcc and Python's headers are; the others go without.
 COMPILER := gcc:gcc gencat:libc6-dev python3-config:python3-dev
@@ -98,12 +101,12 @@ define venv_with
 endef
 
 # All that the tests use, and so all that the demo uses too.
-$(STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/* fastpath/*/*.pyx)
+$(STAMP): pyproject.toml Makefile $(LOCK) $(wildcard $(COMPILED))
 	@$(MAKE) --no-print-directory system-packages LACKING=name
 	$(call venv_with,test)
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/* fastpath/*/*.pyx)
+$(DEMO_STAMP): pyproject.toml Makefile $(LOCK) $(wildcard $(COMPILED))
 	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
 		NEEDED='$(DEMO_NEEDED)'
 	$(call venv_with,demo)

@@ -30,3 +30,14 @@ class Gone(HistoryError):
 
 class DamagedWal(HistoryError):
     """WAL that should be there is missing or is not what PostgreSQL wrote."""
+
+
+class NotCompiled(HistoryError):
+    """The installation has no compiled loops, which this work needs."""
+
+    def __init__(self, work: str, why: str) -> None:
+        super().__init__(
+            f"{work} needs compiled loops, which this installation lacks: {why}. Install a wheel "
+            "of walkeeper, or install gcc and Python's headers (on Debian python3-dev) and then "
+            "walkeeper again"
+        )

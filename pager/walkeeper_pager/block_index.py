@@ -16,13 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from walkeeper_pager.page_names import Place
-from walkeeper_replay.redo.apply import FORK_MASK, HEAP, HEAP2
+from walkeeper_replay.redo.apply import FORK_MASK, HEAP, HEAP2, SEQUENCE
 from walkeeper_replay.redo.files_of_records import Change, changes_of
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.walk import HAS_IMAGE
 from walkeeper_wal.sources.reading import Batch
 
-SEQUENCE = 15
 _HEAP_INIT = 0x80
 _PLACE_FIELDS = ("tablespace", "database", "relfilenode")
 

@@ -1,6 +1,6 @@
 """Redo records on one page: heap and sequence pages by redo, any other by whole images.
 
-    state = redo(page, state, b, records, blocks, rows, …)      compiled, in place
+    bring_on(page, batch, rows, …)                              records of a batch, compiled
     RecordReader(wal, …).bring(page, state, steps)              by records read one by one
 
 Contract: a record of another resource manager without an image to restore makes the page
@@ -14,95 +14,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
-from walkeeper_pager.block_index import SEQUENCE, Step
+from walkeeper_pager.block_index import Step
 from walkeeper_pager.page_names import Place
 from walkeeper_pager.received_wal import ReceivedWal
-from walkeeper_replay.redo.apply import BROKEN, FORK_MASK, HEAP, HEAP2, KNOWN, XLOG, apply_one
-from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.apply import BROKEN, FORK_MASK, KNOWN
 from walkeeper_replay.redo.images import unpack_images
-from walkeeper_replay.redo.page import (
-    HEADER_BYTES,
-    LOWER,
-    PAGE_BYTES,
-    SPECIAL,
-    UPPER,
-    get_lsn,
-    initialise,
-    put16,
-    put32,
-    put_item,
-    set_lsn,
-)
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.records.engines import engine
 from walkeeper_wal.records.segment import SLACK_BYTES, Bytes, Column
 from walkeeper_wal.records.versions import WalVersion, rmgr_names
-from walkeeper_wal.records.walk import HAS_IMAGE, Buffers, WalkRequest
+from walkeeper_wal.records.walk import Buffers, WalkRequest
 from walkeeper_wal.sources.plan import PlannedSegment, make_plan
 from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.wal_files import LocalFiles
 
-NOT_REPLAYED = 4  # beside apply's UNKNOWN, KNOWN, BROKEN and GONE
 STEPS_ONE_BY_ONE_MAX = 100
-_SEQUENCE_MAGIC, _LOCATOR_BYTES, _SPECIAL_BYTES = 0x1717, 12, 8
-_NORMAL_ITEM = 1 << 15
-
-
-@compiled
-def _redo_sequence(page: Any, b: Any, record: Any, end_lsn: Any) -> Any:
-    """Build the page anew, with its only tuple, as seq_redo() does; return False if it does not
-    fit."""
-    begin = np.int64(record.main_offset) + _LOCATOR_BYTES
-    length = np.int64(record.main_length) - _LOCATOR_BYTES
-    special = PAGE_BYTES - _SPECIAL_BYTES
-    upper = special - (length + 7 & ~7)
-    if length <= 0 or upper < HEADER_BYTES + 4:
-        return False
-    initialise(page)
-    put16(page, LOWER, HEADER_BYTES + 4)
-    put16(page, UPPER, upper)
-    put16(page, SPECIAL, special)
-    put32(page, special, _SEQUENCE_MAGIC)
-    put_item(page, np.int64(1), upper | _NORMAL_ITEM | length << 17)
-    page[upper : upper + length] = b[begin : begin + length]
-    set_lsn(page, end_lsn)
-    return True
-
-
-@compiled
-def redo(
-    page: Any, state: Any, b: Any, records: Any, blocks: Any, rows: Any, image_numbers: Any,
-    images: Any, end_lsns: Any, apply_flag: Any, scratch: Any, major: Any,
-) -> Any:  # fmt: skip
-    """Return the page's state, and the one of `rows` that made it BROKEN or NOT_REPLAYED, or -1."""
-    culprit = np.int64(-1)
-    for i in range(len(rows)):
-        k = np.int64(rows[i])
-        r = np.int64(blocks[k].record)
-        record = records[r]
-        restores = blocks[k].flags & HAS_IMAGE and blocks[k].image_info & apply_flag
-        is_heap = record.rmid == XLOG or record.rmid == HEAP or record.rmid == HEAP2
-        before = state
-        if restores or is_heap:
-            state, _, _ = apply_one(
-                page, np.int64(state), b, record, blocks, k, np.int64(image_numbers[i]), images,
-                end_lsns[r], apply_flag, scratch, major,
-            )  # fmt: skip
-            if state == KNOWN:
-                culprit = np.int64(-1)
-        elif record.rmid == SEQUENCE:
-            state = KNOWN if _redo_sequence(page, b, record, end_lsns[r]) else BROKEN
-        elif state != KNOWN or get_lsn(page) < end_lsns[r]:
-            state = NOT_REPLAYED
-        if state != before and state in (NOT_REPLAYED, BROKEN):
-            culprit = np.int64(i)
-    return state, culprit
 
 
 @dataclass(slots=True)
@@ -117,11 +50,11 @@ class PageState:
 def bring_on(page: PageState, batch: Batch, rows: Column, ends: Column, scratch: Bytes) -> None:
     """Redo the batch's block references `rows`, all of this page, in the order of the log."""
     numbers, images = unpack_images(batch, rows, np.empty((0, PAGE_BYTES), np.uint8))
-    state, culprit = redo(
+    state, culprit = loops.redo_page(
         page.image, page.state, batch.payload, batch.records, batch.blocks, rows, numbers, images,
         ends, batch.version.image_apply_flag, scratch, batch.version.layout,
     )  # fmt: skip
-    page.state = int(state)
+    page.state = state
     if culprit >= 0:
         page.why = _reason(batch, int(batch.blocks["record"][rows[culprit]]), ends, page.state)
     elif state == KNOWN:

@@ -35,10 +35,10 @@ from walkeeper_pager.page_names import (
     Place,
     check_place,
 )
-from walkeeper_pager.page_redo import NOT_REPLAYED, PageState, RecordReader
+from walkeeper_pager.page_redo import PageState, RecordReader
 from walkeeper_pager.page_table import PageTable
 from walkeeper_pager.received_wal import ReceivedWal
-from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, UNKNOWN
+from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, NOT_REPLAYED, UNKNOWN
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.errors import DamagedWal, HistoryError

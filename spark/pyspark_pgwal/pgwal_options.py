@@ -82,7 +82,7 @@ class PgWalOptions:
             max_files_per_trigger=number_option(values, "maxFilesPerTrigger")
             or MAX_FILES_PER_TRIGGER,
             pushdown=one_of(values, "pushdown", "false", "true") == "true",
-            engine=one_of(values, "engine", "auto", "compiled", "numba", "numpy"),
+            engine=one_of(values, "engine", "auto", "compiled", "numpy"),
             names=names,
             index=values.get("index"),
         )

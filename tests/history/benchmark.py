@@ -132,8 +132,8 @@ def main() -> None:
         say(f"load {os.getloadavg()[0]:.1f}\n\n")
         contestants: dict[str, tuple[str, Contestant]] = {
             "pg_waldump --stats": ("--stats", waldump(wal, "--stats")),
-            "stats, numba, 1 thread": ("--stats", stats(wal, "numba", 1)),
-            "stats, numba, a thread a CPU": ("--stats", stats(wal, "numba", None)),
+            "stats, compiled, 1 thread": ("--stats", stats(wal, "compiled", 1)),
+            "stats, compiled, a thread a CPU": ("--stats", stats(wal, "compiled", None)),
             "stats, numpy, 1 thread": ("--stats", stats(wal, "numpy", 1)),
             "pg_waldump to /dev/null": ("text", waldump(wal)),
             "records to Parquet": ("text", parquet(wal, "records")),
@@ -147,7 +147,7 @@ def main() -> None:
 def measure(contestants: dict[str, tuple[str, Contestant]], rounds: int) -> None:
     for _, run in contestants.values():
         for _ in range(WARMING):
-            run()  # compiles, fills caches, starts the JVM, which compiles what it runs often
+            run()  # fills caches, starts the JVM, which compiles what it runs often
     times: dict[str, list[Took]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, (_, run) in contestants.items():

@@ -51,7 +51,7 @@ STARTED = """
 import sys
 from walkeeper_cli.program import run
 assert run(["history", "stats", "--path", sys.argv[1]]) == 0
-print("HEAVY", sorted({"numba", "pandas", "psycopg", "pyarrow"} & set(sys.modules)))
+print("HEAVY", sorted({"pandas", "psycopg", "pyarrow"} & set(sys.modules)))
 """
 
 

@@ -142,7 +142,7 @@ def test_engines_agree_on_damaged_wal(
     maker = body_wal(Random(seed), 2 * SEGMENT_BYTES)
     segments = planned(maker, write_segments(maker, tmp_path))
     files = MemoryFiles(tmp_path)
-    whole, _ = read_all(files, segments, "numba")
+    whole, _ = read_all(files, segments, ENGINES[0])
     for place, flip in damage:
         path = segments[place // SEGMENT_BYTES].path
         data = files.read(path).copy()
@@ -173,7 +173,7 @@ def test_a_missing_segment_leaves_out_only_what_it_held(tmp_path: Path) -> None:
     maker = body_wal(Random(3), 4 * SEGMENT_BYTES, switches=0)
     segments = planned(maker, write_segments(maker, tmp_path))
     del segments[1]
-    rows, problems = read_all(MemoryFiles(tmp_path), segments, "numba")
+    rows, problems = read_all(MemoryFiles(tmp_path), segments, ENGINES[0])
     missing = range(2 * SEGMENT_BYTES, 3 * SEGMENT_BYTES)
     expected = {int(made.start_lsn) for made in maker.records}
     crossing = max(start for start in expected if start < missing.start)
@@ -212,7 +212,7 @@ def test_a_page_of_zeros_is_named_and_passed_over(tmp_path: Path) -> None:
     data = files.read(segments[0].path).copy()
     data[8192 * 3 : 8192 * 4] = 0
     files.changed[segments[0].path] = data
-    rows, problems = read_all(files, segments, "numba")
+    rows, problems = read_all(files, segments, ENGINES[0])
     assert len(problems) == 1 and problems[0].fatal and problems[0].start_lsn is not None
     assert problems[0].end_lsn == SEGMENT_BYTES + 8192 * 4
     assert {row[0] for row in rows} < {int(made.start_lsn) for made in maker.records}

@@ -15,31 +15,35 @@ import numpy as np
 
 from walkeeper_pager.page_names import NoSuchPage, NotReplayed, Place
 from walkeeper_pager.pager import Pager
-from walkeeper_replay.consistency import mask_heap_page
-from walkeeper_replay.redo.page import LOWER, PAGE_BYTES, SPECIAL, UPPER, get16
+from walkeeper_replay.redo.page import LOWER, PAGE_BYTES, SPECIAL, UPPER
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes
 
 SEQUENCE_MAGIC = b"\x17\x17\x00\x00"
 _BTREE_GARBAGE = 0x40
 
 
+def _number_at(page: Bytes, place: int) -> int:
+    return int.from_bytes(page[place : place + 2].tobytes(), "little")
+
+
 def masked(page: bytes | Bytes, block: int) -> bytes:
     """Return the bytes on which two copies of a page have to agree."""
     copy: Bytes = np.frombuffer(bytes(page), np.uint8).copy()
-    special = int(get16(copy, SPECIAL))
+    special = _number_at(copy, SPECIAL)
     if special == PAGE_BYTES:
-        mask_heap_page(copy, block)
+        loops.mask_heap_page(copy, block)
     elif special == PAGE_BYTES - 8 and copy[special : special + 4].tobytes() == SEQUENCE_MAGIC:
         return copy[:special].tobytes()[24:28] + b"sequence"
     elif 24 <= special < PAGE_BYTES:
         copy[:12] = 0
         copy[20:24] = 0
-        lower = int(get16(copy, LOWER))
+        lower = _number_at(copy, LOWER)
         if 24 <= lower <= special:
             items = copy[24 : 24 + (lower - 24) // 4 * 4].view(np.uint32)
             # A normal item that is known to be dead.
             items[items >> 15 & 3 == 3] &= ~np.uint32(1 << 16)
-            copy[lower : int(get16(copy, UPPER))] = 0
+            copy[lower : _number_at(copy, UPPER)] = 0
         if special == PAGE_BYTES - 16:
             copy[special + 12] &= ~np.uint8(_BTREE_GARBAGE) & 0xFF
     return copy.tobytes()
@@ -59,7 +63,7 @@ def compare_all(pager: Pager, data: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for place, pages in files_of(data):
         for block, expected in enumerate(pages):
-            kind = "heap" if int(get16(expected, SPECIAL)) == PAGE_BYTES else "other"
+            kind = "heap" if _number_at(expected, SPECIAL) == PAGE_BYTES else "other"
             try:
                 found, _ = pager.page(place, block)
             except NotReplayed as refused:

@@ -1,4 +1,4 @@
-"""The compiled fast path under AddressSanitizer and UBSan: its tests with an instrumented build."""
+"""The compiled parts under AddressSanitizer and UBSan: their tests with an instrumented build."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,34 @@ import pytest
 from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.folders import ROOT
 
-TESTS = (
-    "tests/safekeeper/test_fast_append.py",
-    "tests/safekeeper/test_fast_files.py",
-    "tests/safekeeper/test_fast_hostile.py",
-    "tests/proposer/test_fast_stream.py",
-    "tests/proposer/test_fast_tls.py",
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The root of packages, the sources in it that are compiled, and the tests of these."""
+
+    root: str
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+PARTS = (
+    Part(
+        "fastpath",
+        ("walkeeper_fastpath/_fastpath.pyx",),
+        (
+            "tests/safekeeper/test_fast_append.py",
+            "tests/safekeeper/test_fast_files.py",
+            "tests/safekeeper/test_fast_hostile.py",
+            "tests/proposer/test_fast_stream.py",
+            "tests/proposer/test_fast_tls.py",
+        ),
+    ),
+    Part(
+        "analysis",
+        ("walkeeper_replay/redo/_redo.pyx", "walkeeper_replay/tuples/_tuples.pyx"),
+        ("tests/replay/test_compiled_redo.py",),
+    ),
 )
-PACKAGE = "fastpath/walkeeper_fastpath"
 SANITIZERS = "-fsanitize=address,undefined"
 BUILD_TIMEOUT_S, TESTS_TIMEOUT_S = 300, 900
 OPTIONS = ("-q", "-s", "-p", "no:randomly", "-p", "no:cacheprovider")
@@ -38,32 +59,38 @@ def library(name: str) -> str:
     return found.stdout.strip()
 
 
-def test_no_byte_is_touched_beyond_its_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.root)
+def test_no_byte_is_touched_beyond_its_memory(tmp_path: Path, part: Part) -> None:
     without = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
-    shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE, ignore=without)
+    shutil.copytree(ROOT / part.root, tmp_path / part.root, ignore=without)
     flags = f"-O1 -g {SANITIZERS} -fno-omit-frame-pointer"
-    built = subprocess.run(
-        [sys.executable, "-m", "Cython.Build.Cythonize", "-q", "-i", "_fastpath.pyx"],
-        cwd=tmp_path / PACKAGE,
-        env={**os.environ, "CFLAGS": flags, "LDFLAGS": SANITIZERS},
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-    )
-    assert built.returncode == 0, built.stderr
     others = os.environ.get("PYTHONPATH", "")
     env = {
         **os.environ,
-        "PYTHONPATH": f"{tmp_path / 'fastpath'}{os.pathsep}{others}",
+        "PYTHONPATH": f"{tmp_path / part.root}{os.pathsep}{others}",
         "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
         "ASAN_OPTIONS": "detect_leaks=0",  # Python frees little of what it has at its end
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
-    asked = "import walkeeper_fastpath._fastpath as it; print(it.__file__)"
-    where = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True)
-    assert where.stdout.startswith(str(tmp_path)), where.stderr
+    for source in part.sources:
+        path = tmp_path / part.root / source
+        built = subprocess.run(
+            [sys.executable, "-m", "Cython.Build.Cythonize", "-q", "-i", path.name],
+            cwd=path.parent,
+            env={**os.environ, "CFLAGS": flags, "LDFLAGS": SANITIZERS},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+        )
+        assert built.returncode == 0, built.stderr
+        module = source.removesuffix(".pyx").replace("/", ".")
+        asked = f"import {module} as it; print(it.__file__)"
+        where = subprocess.run(
+            [sys.executable, "-c", asked], env=env, capture_output=True, text=True
+        )
+        assert where.stdout.startswith(str(tmp_path)), where.stderr
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *OPTIONS, *TESTS],
+        [sys.executable, "-m", "pytest", *OPTIONS, *part.tests],
         cwd=ROOT,
         env=env,
         capture_output=True,

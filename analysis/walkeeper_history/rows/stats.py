@@ -47,17 +47,8 @@ def _fastest() -> Callable[..., None]:
     try:
         from walkeeper_wal.records._walk import add_kinds as made_before
     except ImportError:
-        pass
-    else:
-        return made_before
-    try:
-        from walkeeper_history.rows.stats_numba import add_kinds as compiled
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("numba", "llvmlite"):
-            raise
         return add_kinds
-    made: Callable[..., None] = compiled
-    return made
+    return made_before
 
 
 @dataclass(frozen=True, slots=True)

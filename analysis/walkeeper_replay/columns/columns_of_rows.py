@@ -21,20 +21,13 @@ import pyarrow as pa
 
 from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.columns.numeric_columns import numeric_strings
-from walkeeper_replay.redo.compiled import compiled
 from walkeeper_replay.text.coverage import reason
 from walkeeper_replay.text.database_text import UnknownText
 from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX
 from walkeeper_replay.text.value_text import Printer
-from walkeeper_replay.tuples.deform import (
-    ABSENT,
-    MALFORMED,
-    PLAIN,
-    copy_values,
-    deform,
-    varlena,
-)
+from walkeeper_replay.tuples.deform import ABSENT, MALFORMED, PLAIN, deform, varlena
 from walkeeper_replay.tuples.toast import Fetch, nothing, plain
+from walkeeper_replay.tuples.tuple_loops import loops
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Bytes, Column
 
@@ -62,14 +55,6 @@ def arrow_type(oid: int) -> Any:
     if oid in _FIXED:
         return _FIXED[oid][1]
     return pa.binary() if oid == BYTEA else pa.string()
-
-
-@compiled
-def _gather(b: Any, places: Any, size: Any, into: Any) -> Any:
-    for t in range(len(places)):
-        p = max(places[t], 0)
-        for k in range(size):
-            into[t, k] = b[p + k]
 
 
 class RowColumns:
@@ -158,7 +143,7 @@ class RowColumns:
     def _fixed(self, name: str, size: int, data: Bytes, places: Column) -> Any:
         oid = self._types[name]
         raw = np.empty((len(places), size), np.uint8)
-        _gather(data, places, size, raw)
+        loops.gather(data, np.ascontiguousarray(places), raw)
         absent = places < 0
         if oid in _FIXED:
             dtype, type_ = _FIXED[oid]
@@ -269,21 +254,8 @@ def typed(values: Column, type_: Any, absent: Column) -> Any:
 def _copy(
     data: Any, extra: Any, inline: Column, begins: Column, offsets: Column, into: Any
 ) -> None:
-    if inline.all():
-        copy_values(data, begins, offsets, into)
-        return
     for source, own in ((data, inline), (extra, ~inline)):
-        chosen = np.flatnonzero(own)
-        _copy_some(source, chosen, begins, offsets, into)
-
-
-@compiled
-def _copy_some(b: Any, rows: Any, begins: Any, offsets: Any, into: Any) -> Any:
-    for t in rows:
-        p = begins[t]
-        for q in range(offsets[t], offsets[t + 1]):
-            into[q] = b[p]
-            p += 1
+        loops.copy_values(source, np.flatnonzero(own), begins, offsets, into)
 
 
 def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:

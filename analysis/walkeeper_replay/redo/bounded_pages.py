@@ -18,19 +18,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from walkeeper_replay.redo.apply import (
-    GONE,
-    KNOWN,
-    SLOT_ROW,
-    SLOTS,
-    UNKNOWN,
-    find_slot,
-    rehash,
-    slot_of,
-)
-from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.apply import GONE, KNOWN, SLOT_ROW, SLOTS, UNKNOWN
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_replay.redo.store import Extent, PageStore, Relation
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
@@ -45,24 +36,6 @@ class Origin(Protocol):
 
     def block_count(self, relation: Relation) -> int | None: ...
     def read_block(self, relation: Relation, block: int) -> Bytes: ...
-
-
-@compiled
-def slots_at(hash_keys: Any, hash_slots: Any, relations: Any, blocks: Any, into: Any) -> Any:
-    """Write each page's slot, or -1 if it has none."""
-    for i in range(len(relations)):
-        at = find_slot(hash_keys, hash_slots, np.int64(relations[i]), np.int64(blocks[i]))
-        into[i] = hash_slots[at] if hash_keys[at] >= 0 else -1
-
-
-@compiled
-def make_slots(
-    hash_keys: Any, hash_slots: Any, slots: Any, counts: Any, keys: Any, into: Any
-) -> Any:
-    """Give each key a slot. There is room for all of them."""
-    for i in range(len(keys)):
-        relation, block = keys[i] >> 32, keys[i] & 0xFFFFFFFF
-        into[i] = slot_of(hash_keys, hash_slots, slots, counts, relation, block)
 
 
 @dataclass(slots=True)
@@ -125,7 +98,7 @@ class BoundedPages(PageStore):
         assert self.file is not None, "attached"
         slot = np.empty(1, np.int64)
         key = np.array([number]), np.array([block])
-        slots_at(self.hash_keys, self.hash_slots, *key, slot)
+        loops.slots_at(self.hash_keys, self.hash_slots, *key, slot)
         if slot[0] >= 0:
             was_there = self.slots["state"][slot[0]] in (KNOWN, GONE)
             return self.pages[int(slot[0])] if was_there else None
@@ -171,7 +144,7 @@ class BoundedPages(PageStore):
     def _bring(self, relations: Column, blocks: Column) -> None:
         """Bring pages into memory; make slots of those that are nowhere."""
         found = np.empty(len(relations), np.int64)
-        slots_at(self.hash_keys, self.hash_slots, relations, blocks, found)
+        loops.slots_at(self.hash_keys, self.hash_slots, relations, blocks, found)
         self._fit()
         self.clock += 1
         here = found[found >= 0]
@@ -187,7 +160,7 @@ class BoundedPages(PageStore):
         ):  # fmt: skip
             self.double()
         made = np.empty(len(missing), np.int64)
-        make_slots(self.hash_keys, self.hash_slots, self.slots, self.counts, missing, made)
+        loops.make_slots(self.hash_keys, self.hash_slots, self.slots, self.counts, missing, made)
         self._fit()
         self.used_at[made], self.dirty[made] = self.clock, True
         self._read(missing, made)
@@ -235,7 +208,7 @@ class BoundedPages(PageStore):
         self.dirty[len(places) : used] = False
         self.counts[SLOTS] = len(places)
         self.hash_keys[:] = -1
-        rehash(self.hash_keys, self.hash_slots, self.slots, len(places))
+        loops.rehash(self.hash_keys, self.hash_slots, self.slots, len(places))
 
     def _write(self, slots: Column) -> None:
         assert self.file is not None, "attached"

@@ -3,18 +3,16 @@
     unpack_images(batch, rows, into) -> how many
 
 Contract: plain images stay where they are in the payload. Each compressed one becomes a whole page
-of `into`. pglz is decoded here (pg_lzcompress.c); lz4 and zstd are pyarrow's.
+of `into`. pglz is decoded by _redo.pyx (pg_lzcompress.c); lz4 and zstd are pyarrow's.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_replay.redo.compiled import compiled
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.records.walk import HAS_IMAGE
@@ -23,45 +21,11 @@ from walkeeper_wal.sources.reading import Batch
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 
 
-@compiled
-def pglz_decompress(source: Any, into: Any) -> Any:
-    """Fill `into` until it or the source ends; return the number of bytes."""
-    p, q, size, room = np.int64(0), np.int64(0), len(source), len(into)
-    while p < size and q < room:
-        control = np.int64(source[p])
-        p += 1
-        for _ in range(8):
-            if p >= size or q >= room:
-                break
-            if control & 1:
-                if p + 2 > size:
-                    return q
-                length = (np.int64(source[p]) & 0x0F) + 3
-                back = (np.int64(source[p]) & 0xF0) << 4 | np.int64(source[p + 1])
-                p += 2
-                if length == 18:
-                    if p >= size:
-                        return q
-                    length += np.int64(source[p])
-                    p += 1
-                if back == 0 or back > q:
-                    return q
-                for _ in range(min(length, room - q)):
-                    into[q] = into[q - back]
-                    q += 1
-            else:
-                into[q] = source[p]
-                p += 1
-                q += 1
-            control >>= 1
-    return q
-
-
 def unpack(packed: Bytes, size: int, method: str) -> Bytes | None:
     """Return `size` unpacked bytes, or None if the data does not unpack to them."""
     if method == "pglz":
         unpacked: Bytes = np.empty(size, np.uint8)
-        return unpacked if pglz_decompress(packed, unpacked) == size else None
+        return unpacked if loops.pglz_decompress(packed, unpacked) == size else None
     try:
         data = pa.Codec(_CODECS[method]).decompress(pa.py_buffer(packed), decompressed_size=size)
     except (OSError, pa.ArrowException):

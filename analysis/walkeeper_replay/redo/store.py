@@ -32,17 +32,12 @@ from walkeeper_replay.redo.apply import (
     RELATIONS,
     SLOT_ROW,
     SLOTS,
-    apply,
-    choose,
-    find_relation,
-    note_all,
-    rehash,
-    slot_of,
 )
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
 from walkeeper_replay.redo.images import unpack_images
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_room import room
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
 
@@ -165,7 +160,7 @@ class PageStore:
         self.pages[:used], self.slots[:used] = pages, slots
         self.hash_keys = np.full(4 * count, -1, np.int64)
         self.hash_slots = np.zeros(4 * count, np.int32)
-        rehash(self.hash_keys, self.hash_slots, self.slots, used)
+        loops.rehash(self.hash_keys, self.hash_slots, self.slots, used)
         self.images = np.empty((0, PAGE_BYTES), np.uint8)
         records = self.record_level > 0
         self._event_rows = np.empty(EVENTS_MAX if records else 0, EVENT_ROW)
@@ -175,7 +170,7 @@ class PageStore:
     def want(self, relation: Relation) -> int:
         """Return a relation's number in this store; its pages of the base are read."""
         space = relation.tablespace << 32 | relation.database
-        at = find_relation(self._keys, self._values, space, relation.relfilenode)
+        at = loops.find_relation(self._keys, self._values, space, relation.relfilenode)
         if self._values[at] < 0:
             self._keys[at] = space, relation.relfilenode
             self._values[at] = self.counts[RELATIONS]
@@ -190,7 +185,7 @@ class PageStore:
         for chosen in self.stretches(batch):
             at = 0
             while at < len(chosen):
-                at = apply(
+                at = loops.apply(
                     batch.payload, batch.records, batch.blocks, starts, ends, chosen, at,
                     len(chosen), self.images, batch.version.image_apply_flag,
                     batch.version.layout, self._recorded, self.pages, self.slots, self.hash_keys,
@@ -207,7 +202,7 @@ class PageStore:
         low = np.array(self.low_nodes, np.int64)
         changes, at = list(changes_of(batch)), 0
         while at < len(batch.blocks):
-            count, at = choose(
+            count, at = loops.choose(
                 batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
                 self.part, self.parts, self._whole, self.counts, self._chosen,
             )  # fmt: skip
@@ -255,7 +250,7 @@ class PageStore:
         self.hash_keys = np.full(4 * len(slots), -1, np.int64)
         self.hash_slots = np.zeros(4 * len(slots), np.int32)
         self.slots = slots
-        rehash(self.hash_keys, self.hash_slots, slots, used)
+        loops.rehash(self.hash_keys, self.hash_slots, slots, used)
 
     def take_events(self) -> None:
         """Move the recorded rows and tuples to `events`."""
@@ -311,17 +306,17 @@ class PageStore:
                     self.counts[ARENA] + 2 * PAGE_BYTES > len(self._arena)
                 ):
                     self.take_events()
-                note_all(
+                loops.note_all(
                     self.pages[slot], block, number, 0, 0, self.counts, self._event_rows,
                     self._arena,
                 )  # fmt: skip
 
     def _slot(self, number: int, block: int) -> int:
         arguments = (self.counts, number, block)
-        slot = slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
+        slot = loops.slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
         if slot < 0:
             self.grow()
-            slot = slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
+            slot = loops.slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
         return int(slot)
 
     def _change(self, change: Change, batch: Batch) -> None:

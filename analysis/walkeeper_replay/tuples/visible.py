@@ -9,24 +9,10 @@ same LSN as the pages. Locks hide no tuple. For a multixact its updater counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from walkeeper_replay.redo.apply import KNOWN, SLOTS
-from walkeeper_replay.redo.compiled import compiled
-from walkeeper_replay.redo.page import (
-    INFOMASK,
-    PAGE_BYTES,
-    XMAX,
-    XMIN,
-    get16,
-    get32,
-    is_sane,
-    item_count,
-    tuple_at,
-    tuple_length,
-)
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.tuples.row_versions import (
     XMAX_COMMITTED,
@@ -34,40 +20,11 @@ from walkeeper_replay.tuples.row_versions import (
     takers_commit,
     takers_of,
 )
+from walkeeper_replay.tuples.tuple_loops import loops
 from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
 from walkeeper_wal.records.segment import Bytes, Column
 
-_COLUMNS = (np.int64, np.int64, np.uint32, np.uint32, np.uint16, np.uint16)
-
-
-@compiled
-def _list_tuples(
-    pages: Any, slots: Any, places: Any, lengths: Any, xmins: Any, xmaxs: Any, masks: Any,
-    numbers: Any, owners: Any,
-) -> Any:  # fmt: skip
-    n = np.int64(0)
-    for i in range(len(slots)):
-        page = pages[slots[i]]
-        if not is_sane(page):
-            continue
-        for number in range(1, item_count(page) + 1):
-            place = tuple_at(page, number)
-            if place < 0:
-                continue
-            places[n], lengths[n] = slots[i] * PAGE_BYTES + place, tuple_length(page, number)
-            xmins[n], xmaxs[n] = get32(page, place + XMIN), get32(page, place + XMAX)
-            masks[n], numbers[n], owners[n] = get16(page, place + INFOMASK), number, i
-            n += 1
-    return n
-
-
-@compiled
-def _count_tuples(pages: Any, slots: Any) -> Any:
-    n = np.int64(0)
-    for slot in slots:
-        if is_sane(pages[slot]):
-            n += item_count(pages[slot])
-    return n
+_COLUMNS = (np.int64, np.int64, np.uint32, np.uint32, np.uint16, np.uint16, np.int64)
 
 
 @dataclass(slots=True)
@@ -96,13 +53,14 @@ def all_tuples(store: PageStore, relation: int, states: tuple[int, ...] = (KNOWN
 
 def tuples_of(pages: Bytes, slots: Column, blocks: Column) -> Tuples:
     """Return every tuple of the pages in these slots, whose blocks are given."""
-    count = int(_count_tuples(pages, slots))
-    columns: list[Column] = [np.empty(count, dtype) for dtype in _COLUMNS]
-    owners = np.empty(count, np.int64)
-    list_tuples: Any = _list_tuples
-    found = int(list_tuples(pages, slots, *columns, owners))
-    places, lengths, xmin, xmax, mask, number = (column[:found] for column in columns)
-    return Tuples(places, lengths, xmin, xmax, mask, number, blocks[owners[:found]])
+    slots = np.ascontiguousarray(slots, np.int64)
+    count = loops.count_tuples(pages, slots)
+    places, lengths, xmin, xmax, mask, number, owners = (
+        np.empty(count, dtype) for dtype in _COLUMNS
+    )
+    found = loops.list_tuples(pages, slots, places, lengths, xmin, xmax, mask, number, owners)
+    n = slice(found)
+    return Tuples(places[n], lengths[n], xmin[n], xmax[n], mask[n], number[n], blocks[owners[n]])
 
 
 @dataclass(slots=True)

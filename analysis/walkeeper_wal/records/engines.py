@@ -1,7 +1,6 @@
 """Choose the code of the walk. All engines give the same rows.
 
 compiled    C made at the installation (_walk.pyx), where a compiler was
-numba       compiled at the first use
 numpy       without a compiler
 """
 
@@ -12,7 +11,7 @@ from functools import cache
 from walkeeper_wal.records.walk import Walk
 from walkeeper_wal.records.walk_numpy import walk as slower
 
-ENGINES = ("compiled", "numba", "numpy")
+ENGINES = ("compiled", "numpy")
 AUTO = "auto"
 
 
@@ -29,12 +28,4 @@ def engine(name: str = AUTO) -> Walk:
                 raise
         else:
             return compiled
-    if name in (AUTO, "numba"):
-        try:
-            from walkeeper_wal.records.walk_numba import walk
-        except ModuleNotFoundError as missing:
-            if name != AUTO or missing.name not in ("numba", "llvmlite"):
-                raise
-        else:
-            return walk
     return slower

@@ -1,10 +1,10 @@
-"""The engine without numba: Python follows the chain of lengths, numpy takes the headers apart.
+"""The engine without a compiler: Python follows the lengths, numpy takes the headers apart.
 
-Contract: that of `walk`, with walk_numba's output, row for row and stop for stop. First the chain
-is followed by lengths alone. Then prev-links, CRCs and headers are each checked over all records,
-and the first wrong one ends the walk. Headers are taken off in rounds. In each round, every record
-with headers left loses one. It takes about twice pg_waldump's time per byte, and half a
-microsecond more a record for its CRC.
+Contract: that of `walk`, with the compiled walk's rows and stops. First the chain is followed by
+lengths alone. Then prev-links, CRCs and headers are each checked over all records, and the first
+wrong one ends the walk. Headers are taken off in rounds. In each round, every record with headers
+left loses one. It takes about twice pg_waldump's time per byte, and half a microsecond more a
+record for its CRC.
 """
 
 from __future__ import annotations

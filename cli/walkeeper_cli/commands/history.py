@@ -8,7 +8,6 @@ import json
 import click
 
 from walkeeper_cli.commands.history_replay import REPLAY_COMMANDS
-from walkeeper_cli.history.compiler_notice import tell_who_waits
 from walkeeper_cli.history.wal_options import (
     NameSource,
     Source,
@@ -37,7 +36,6 @@ def command() -> None:
     Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
       spark-submit --master … .../walkeeper_cli/__main__.py history stats --spark --path s3://…
     """
-    tell_who_waits()
 
 
 @command.command("stats", short_help="Count records and bytes by resource manager.")

@@ -129,7 +129,7 @@ _OPTIONS = (
         help="Check every record's CRC, or none.",
     ),
     option(
-        "--engine", type=click.Choice(["auto", "compiled", "numba", "numpy"]), default="auto",
+        "--engine", type=click.Choice(["auto", "compiled", "numpy"]), default="auto",
         hidden=True,
         help="The engine that reads records.",
     ),

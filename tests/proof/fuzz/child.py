@@ -16,7 +16,7 @@ from random import Random
 import atheris
 
 from tests.proof.fuzz.contract import Target
-from tests.proof.fuzz.targets import NOT_TRACED, PACKAGES, load
+from tests.proof.fuzz.targets import PACKAGES, load
 
 # A length field that allocates more than its limit ends as a MemoryError, also where nobody
 # touches the memory and RSS would not show it.
@@ -49,7 +49,7 @@ def mutator_of(target: Target) -> Callable[[bytes, int, int], bytes]:
 def main() -> None:
     name = sys.argv.pop(1)
     sys.argv[0] = os.environ.get(SELF, sys.argv[0])
-    with atheris.instrument_imports(include=list(PACKAGES), exclude=list(NOT_TRACED)):
+    with atheris.instrument_imports(include=list(PACKAGES)):
         target = load(name)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX))
     own = target.alter is not None or target.repair is not None

@@ -15,12 +15,6 @@ PACKAGES = (
     "walkeeper_pager",
     "walkeeper_cli",
 )
-# Compiled by numba, which cannot compile what the fuzzer adds.
-NOT_TRACED = (
-    "walkeeper_wal.records.crc32c_numba",
-    "walkeeper_history.rows.stats_numba",
-    "walkeeper_wal.records.walk_numba",
-)
 
 PLACES = {
     "messages": ("framed", "MESSAGE"),

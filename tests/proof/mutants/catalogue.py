@@ -23,6 +23,7 @@ from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
 from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
+from tests.proof.mutants.redoing import REDOING
 from tests.proof.mutants.replacing import REPLACEMENTS
 from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.spares import SPARES
@@ -60,4 +61,5 @@ MUTANTS = (
     *FLOODING,
     *OPERATING,
     *ANALYSING,
+    *REDOING,
 )

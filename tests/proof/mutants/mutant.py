@@ -30,6 +30,10 @@ LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+REDO = "analysis/walkeeper_replay/redo/_redo.pyx"
+HEAP_PAGE = "analysis/walkeeper_replay/redo/heap_page.pxd"
+APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
+COMPILED = {FAST_PATH: FAST_PATH, HEAP_PAGE: REDO, APPLY: REDO}  # by what compiles it
 
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
@@ -75,17 +79,17 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class FastEdit:
-    """`old`, which stands there once as text, becomes `new` in the compiled fast path.
+    """`old`, which stands there once as text, becomes `new` in a file of COMPILED.
 
     `plant` compiles it again."""
 
     old: str
     new: str = ""
-    where: str = "the compiled fast path"
+    file: str = FAST_PATH
 
     @property
-    def file(self) -> str:
-        return FAST_PATH
+    def where(self) -> str:
+        return self.file
 
     def made_in(self, text: str) -> str:
         """Return the file's text after the edit. DoesNotFit."""
@@ -145,8 +149,8 @@ def plant(mutant: Mutant, tree: Path) -> None:
             raise DoesNotFit(f"{mutant.name}, in {edit.where}: {error}") from None
         path.unlink()
         path.write_text(text)
-    if any(edit.file == FAST_PATH for edit in mutant.edits):
-        _compile(tree / FAST_PATH)
+    for compiled in {COMPILED[e.file] for e in mutant.edits if e.file in COMPILED}:
+        _compile(tree / compiled)
 
 
 def _compile(path: Path) -> None:

@@ -1,0 +1,23 @@
+"""The compiled functions over tuples. All arrays are whole, of the types of _tuples.pyx."""
+
+from walkeeper_wal.records.segment import Bytes, Column
+
+def numbers() -> dict[str, int]: ...
+def deform_all(
+    data: Bytes, places: Column, sizes: Column, lengths: Column, alignments: Column, out: Column
+) -> None: ...
+def varlena_parts(
+    data: Bytes, places: Column, begins: Column, sizes: Column, kinds: Column
+) -> None: ...
+def copy_values(
+    data: Bytes, rows: Column, begins: Column, offsets: Column, into: Bytes
+) -> None: ...
+def gather(data: Bytes, places: Column, into: Bytes) -> None: ...
+def count_tuples(pages: Bytes, slots: Column) -> int: ...
+def list_tuples(
+    pages: Bytes, slots: Column, places: Column, lengths: Column, xmins: Column, xmaxs: Column,
+    masks: Column, numbers: Column, owners: Column,
+) -> int: ...  # fmt: skip
+def format_numerics(
+    data: Bytes, offsets: Column, absent: Column, into: Bytes, ends: Column
+) -> int: ...
