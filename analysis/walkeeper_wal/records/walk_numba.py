@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from walkeeper_common.postgres.walpages import RECORD_BYTES_MAX
 from walkeeper_wal.records.crc32c_numba import update_byte, update_word, update_words
 from walkeeper_wal.records.numba_kept import kept
 from walkeeper_wal.records.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
+from walkeeper_wal.records.stops import Stop
 from walkeeper_wal.records.walk import (
     BLOCK_ID_MAX,
     BLOCKS_PER_RECORD_MAX,
@@ -26,13 +28,11 @@ from walkeeper_wal.records.walk import (
     ID_TOPLEVEL_XID,
     IMAGE_HAS_HOLE,
     PAGE_BYTES,
-    RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES,
     RMGR_XLOG,
     SAME_REL,
     XLOG_SWITCH,
     Buffers,
-    Stop,
     Walked,
     WalkRequest,
 )

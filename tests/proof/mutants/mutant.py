@@ -30,6 +30,9 @@ LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+WALK = "analysis/walkeeper_wal/records/_walk.pyx"
+SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
+COMPILED = {FAST_PATH: FAST_PATH, WALK: WALK, SEGMENT_SUMS: WALK}  # by what compiles it
 
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
@@ -75,17 +78,17 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class FastEdit:
-    """`old`, which stands there once as text, becomes `new` in the compiled fast path.
+    """`old`, which stands there once as text, becomes `new` in a file of COMPILED.
 
     `plant` compiles it again."""
 
     old: str
     new: str = ""
-    where: str = "the compiled fast path"
+    file: str = FAST_PATH
 
     @property
-    def file(self) -> str:
-        return FAST_PATH
+    def where(self) -> str:
+        return self.file
 
     def made_in(self, text: str) -> str:
         """Return the file's text after the edit. DoesNotFit."""
@@ -145,8 +148,8 @@ def plant(mutant: Mutant, tree: Path) -> None:
             raise DoesNotFit(f"{mutant.name}, in {edit.where}: {error}") from None
         path.unlink()
         path.write_text(text)
-    if any(edit.file == FAST_PATH for edit in mutant.edits):
-        _compile(tree / FAST_PATH)
+    for compiled in {COMPILED[e.file] for e in mutant.edits if e.file in COMPILED}:
+        _compile(tree / compiled)
 
 
 def _compile(path: Path) -> None:
