@@ -7,12 +7,13 @@ from functools import cache
 
 import numpy as np
 
-from walkeeper_history.rows.stats import Sums
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 
 KINDS = 4096  # 256 resource managers, 16 kinds of record each
 _TRANSACTION = RMGR_IDS["Transaction"]
+# By kind of record: how many, their bytes without page images, and the bytes of those.
+Sums = dict[int, tuple[int, int, int]]
 
 
 def sums_of(records: Column) -> Sums:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from walkeeper_wal.records._walk import SegmentSums
     from walkeeper_wal.sources.reading import Reading
 
-ENGINES = ("auto", "compiled")  # those that may take the short way
+ENGINES = ("auto", "compiled")  # --engine numba and numpy are for the reader
 
 
 def stats_of(reading: Reading) -> Stats:

@@ -15,10 +15,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_wal.records.versions import RMGR_NAMES, WalVersion, rmgr_names
 
 if TYPE_CHECKING:
+    from walkeeper_history.rows.record_kinds import Sums
     from walkeeper_wal.sources.reading import Batch
-
-# By kind of record: how many, their bytes without page images, and the bytes of those.
-Sums = dict[int, tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""glibc's malloc, told to keep freed memory in the process. A shell."""
+"""The setting of glibc's malloc that keeps freed memory in the process. A shell."""
 
 from __future__ import annotations
 
