@@ -88,9 +88,10 @@ def write_table(
                 partial.open("wb") as file,  # a name with a colon would be taken for a URL
                 pq.ParquetWriter(file, schema, **_encodings(table)) as writer,
             ):
-                for batch in batches:
-                    rows += batch.num_rows
-                    writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+                if batches:  # one group of rows: the last record, which spills, is a batch
+                    whole = pa.Table.from_batches(batches)
+                    rows = whole.num_rows
+                    writer.write_table(whole.replace_schema_metadata(schema.metadata))
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

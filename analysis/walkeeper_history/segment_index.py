@@ -29,7 +29,8 @@ from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
-from walkeeper_wal.sources.reading import Reading, Summary
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.threaded_reading import (
     DEFAULT,
     OnProblem,

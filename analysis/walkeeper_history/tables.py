@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from walkeeper_history.rows import events
@@ -37,7 +36,8 @@ from walkeeper_history.rows.view import View
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.versions import rmgr_names
 from walkeeper_wal.sources.plan import Problem
-from walkeeper_wal.sources.reading import Reading, Summary
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.summary import Summary
 
 Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
 # Copies of WAL itself, which a caller has to name.
@@ -192,8 +192,7 @@ def _locks(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
 def stats_rows(stats: Stats, segment: str) -> Any:
     """Return a row for each kind of record in a segment."""
     rows = stats.by_record()
-    kinds = np.flatnonzero(stats.counts)
-    rmgrs = [rmgr_names()[kind >> 4] for kind in kinds.tolist()]
+    rmgrs = [rmgr_names()[kind >> 4] for kind in sorted(stats.sums)]
     columns: list[list[Any]] = [
         rmgrs,
         [row.name[len(rmgr) + 1 :] for row, rmgr in zip(rows, rmgrs, strict=True)],

@@ -53,8 +53,8 @@ class MemoryFiles(LocalFiles):
     def read(self, path: str) -> Bytes:
         return self.changed[path] if path in self.changed else super().read(path)
 
-    def read_front(self, path: str, size: int) -> Bytes:
-        return self.read(path)[:size]
+    def read_front(self, path: str, size: int) -> bytes:
+        return self.read(path)[:size].tobytes()
 
     def open_plain(self, path: str) -> int | None:
         return None if path in self.changed else super().open_plain(path)

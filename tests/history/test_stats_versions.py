@@ -77,4 +77,4 @@ def test_every_record_is_known_and_right(made: Made) -> None:
     last, _, _ = whole_stats(made.wal, start_lsn=checkpoint)
     assert [row.name for row in last.by_record()] == ["XLOG/CHECKPOINT_SHUTDOWN"]
     assert (last.start_lsn, last.end_lsn) == (checkpoint, stats.end_lsn)
-    assert whole_stats(made.wal, engine="numpy")[0].counts.tolist() == stats.counts.tolist()
+    assert whole_stats(made.wal, engine="numpy")[0].sums == stats.sums

@@ -38,8 +38,16 @@ PARTS = (
     ),
     Part(
         "analysis",
-        ("walkeeper_replay/redo/_redo.pyx", "walkeeper_replay/tuples/_tuples.pyx"),
-        ("tests/replay/test_compiled_redo.py",),
+        (
+            "walkeeper_wal/records/_walk.pyx",
+            "walkeeper_replay/redo/_redo.pyx",
+            "walkeeper_replay/tuples/_tuples.pyx",
+        ),
+        (
+            "tests/history/test_segment_sums.py",
+            "tests/history/test_compiled_walk.py",
+            "tests/replay/test_compiled_redo.py",
+        ),
     ),
 )
 SANITIZERS = "-fsanitize=address,undefined"

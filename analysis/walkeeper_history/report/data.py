@@ -24,7 +24,8 @@ from walkeeper_history.rows.stats import Stats
 from walkeeper_history.rows.view import View
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Problem
-from walkeeper_wal.sources.reading import Batch, Reading, Summary
+from walkeeper_wal.sources.reading import Batch, Reading
+from walkeeper_wal.sources.summary import Summary
 
 POINTS_PER_BATCH = 64
 TRANSACTIONS_PER_SEGMENT = 50

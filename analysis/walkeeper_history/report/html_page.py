@@ -87,13 +87,13 @@ def _span(seconds: float) -> str:
 
 def _summary(data: ReportData, known: Column) -> str:
     stats = data.stats
-    records, fpi = int(stats.record_sizes.sum()), int(stats.fpi_sizes.sum())
-    whole = records + fpi
+    count, size, fpi = stats.totals()
+    whole = size + fpi
     start, end = Lsn(stats.start_lsn or 0), Lsn(stats.end_lsn or 0)
     seconds = (known[-1, 1] - known[0, 1]) / 1e6 if len(known) else 0
     facts = [
         ("WAL", f"{start} to {end}"),
-        ("records", f"{int(stats.counts.sum()):,}"),
+        ("records", f"{count:,}"),
         ("bytes of records", iec(whole)),
         ("full-page images", f"{100 * fpi / whole:.1f} %" if whole else "none"),
         ("commits", f"{data.outcomes.get('commit', 0):,}"),
@@ -264,7 +264,7 @@ def _checkpoints(data: ReportData) -> str:
 
 def _advice(data: ReportData, known: Column) -> str:
     counted = int(sum(sums["fpi"] for _, sums in data.relations.totals()))
-    images = int(data.stats.fpi_sizes.sum())
+    _, records, images = data.stats.totals()
     if len(known) < 2 or not counted or not data.checkpoints:
         return _section(
             "Checkpoint spacing", "<p>Too little here to say: it takes a checkpoint and images.</p>"
@@ -276,7 +276,6 @@ def _advice(data: ReportData, known: Column) -> str:
     found = spacings(data.touches, redo, times, tried, images / counted)
     if not found:
         return _section("Checkpoint spacing", "<p>No block was changed.</p>")
-    records = int(data.stats.record_sizes.sum())
     now = found[0]
     rows = [
         (

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from walkeeper_history.rows.stats import record_kind
+from walkeeper_history.rows.record_kinds import record_kind
 from walkeeper_wal.records.gather import integers
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.records.versions import RMGR_IDS

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The walk as compiled C, and the sums of `history stats`: the quickest of the engines.
 
 It is optional, as the compiled fast path of commits is. walk_numpy has the same output and is the
@@ -8,114 +8,25 @@ side. The CRC takes x86's instruction where the machine has it, else a table.
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-import numpy as np
+from libc.stdlib cimport free, malloc
+from libc.string cimport memmove, memset
 
-from walkeeper_wal.records import walk as _rules
-from walkeeper_wal.records.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
+import os
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
+from walkeeper_common.postgres.walpages import RECORD_BYTES_MAX as _RECORD_BYTES_MAX
+from walkeeper_wal.records.stops import Stop
 
-    static uint32_t crc_table[256];
-    static uint32_t one_lane[4][256], two_lanes[4][256];
-    #define LANE_WORDS 64
-
-    static uint32_t table_bytes(uint32_t crc, const uint8_t *at, int64_t size)
-    {
-        while (size-- > 0)
-            crc = crc >> 8 ^ crc_table[(crc ^ *at++) & 255];
-        return crc;
-    }
-
-    static void make_moved(uint32_t moved[4][256], int words)
-    {
-        uint32_t basis[32];
-        for (int bit = 0; bit < 32; bit++) {
-            uint32_t value = 1u << bit;
-            for (int i = 0; i < 8 * words; i++)
-                value = value >> 8 ^ crc_table[value & 255];
-            basis[bit] = value;
-        }
-        for (int k = 0; k < 4; k++)
-            for (int byte = 0; byte < 256; byte++) {
-                moved[k][byte] = 0;
-                for (int bit = 0; bit < 8; bit++)
-                    if (byte >> bit & 1)
-                        moved[k][byte] ^= basis[8 * k + bit];
-            }
-    }
-
-    static void make_tables(void)
-    {
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t value = byte;
-            for (int i = 0; i < 8; i++)
-                value = value >> 1 ^ (value & 1 ? 0x82F63B78u : 0);
-            crc_table[byte] = value;
-        }
-        make_moved(one_lane, LANE_WORDS);
-        make_moved(two_lanes, 2 * LANE_WORDS);
-    }
-
-    #if defined(__x86_64__)
-    #include <nmmintrin.h>
-
-    static inline uint32_t moved(uint32_t table[4][256], uint32_t crc)
-    {
-        return table[0][crc & 255] ^ table[1][crc >> 8 & 255] ^ table[2][crc >> 16 & 255]
-            ^ table[3][crc >> 24];
-    }
-
-    static inline uint64_t word_at(const uint8_t *at)
-    {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        return word;
-    }
-
-    /* An instruction takes three cycles and one can start in each: three lanes of a stretch. */
-    __attribute__((target("sse4.2")))
-    static uint32_t instruction_bytes(uint32_t crc, const uint8_t *at, int64_t size)
-    {
-        while (size >= 3 * 8 * LANE_WORDS) {
-            uint64_t first = crc, second = 0, third = 0;
-            for (int k = 0; k < LANE_WORDS; k++, at += 8) {
-                first = _mm_crc32_u64(first, word_at(at));
-                second = _mm_crc32_u64(second, word_at(at + 8 * LANE_WORDS));
-                third = _mm_crc32_u64(third, word_at(at + 16 * LANE_WORDS));
-            }
-            crc = moved(two_lanes, first) ^ moved(one_lane, second) ^ (uint32_t) third;
-            at += 16 * LANE_WORDS;
-            size -= 24 * LANE_WORDS;
-        }
-        for (; size >= 8; size -= 8, at += 8)
-            crc = (uint32_t) _mm_crc32_u64(crc, word_at(at));
-        while (size-- > 0)
-            crc = _mm_crc32_u8(crc, *at++);
-        return crc;
-    }
-
-    static int has_instruction(void) { return __builtin_cpu_supports("sse4.2"); }
-    #else
-    #define instruction_bytes table_bytes
-    static int has_instruction(void) { return 0; }
-    #endif
-
-    static int uses_instruction;
-    static uint32_t crc_of(const uint8_t *record, int64_t length)
-    {
-        uint32_t (*bytes)(uint32_t, const uint8_t *, int64_t)
-            = uses_instruction ? instruction_bytes : table_bytes;
-        return ~bytes(bytes(~0u, record + 24, length - 24), record, 20);
-    }
-    """
+cdef extern from "crc32c.h":
     void make_tables() nogil
-    int has_instruction() nogil
-    int uses_instruction
+    uint32_t crc_bytes(uint32_t crc, const uint8_t *at, int64_t size) nogil
     uint32_t table_bytes(uint32_t crc, const uint8_t *at, int64_t size) nogil
     uint32_t crc_of(const uint8_t *record, int64_t length) nogil
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t preadv(int descriptor, const iovec *vectors, int count, int64_t offset)
 
 cdef packed struct RecordRow:
     uint64_t prev_lsn
@@ -131,6 +42,7 @@ cdef packed struct BlockRow:
 
 cdef struct Place:
     int64_t begin, end, available, first_lsn, previous
+    int64_t base  # the segment's payload offset at which the buffer begins
     int64_t records_max, blocks_max
     uint8_t mask
     bint checks_crc
@@ -155,17 +67,17 @@ cdef enum:
     ID_SHORT_DATA = 255
     XLOG_SWITCH = 0x40
     KINDS = 4096
+    PAGE_HEADER_BYTES = 24
+    EXCESS = 16  # of a segment's first header
+    PAGE_PAYLOAD = PAGE_BYTES - PAGE_HEADER_BYTES
 
-cdef int64_t RECORD_BYTES_MAX = _rules.RECORD_BYTES_MAX
-cdef int64_t EXCESS = LONG_HEADER_EXCESS
-cdef int64_t PAGE_PAYLOAD = PAGE_PAYLOAD_BYTES
-cdef int END = _rules.Stop.END, FULL = _rules.Stop.FULL, SWITCH = _rules.Stop.SWITCH
-cdef int ZERO = _rules.Stop.ZERO, INCOMPLETE = _rules.Stop.INCOMPLETE
-cdef int LENGTH = _rules.Stop.LENGTH, PREV_LINK = _rules.Stop.PREV_LINK
-cdef int CRC = _rules.Stop.CRC, HEADERS = _rules.Stop.HEADERS
+cdef int64_t RECORD_BYTES_MAX = _RECORD_BYTES_MAX
+cdef int END = Stop.END, FULL = Stop.FULL, SWITCH = Stop.SWITCH
+cdef int ZERO = Stop.ZERO, INCOMPLETE = Stop.INCOMPLETE
+cdef int LENGTH = Stop.LENGTH, PREV_LINK = Stop.PREV_LINK
+cdef int CRC = Stop.CRC, HEADERS = Stop.HEADERS
 
 make_tables()
-uses_instruction = has_instruction()
 
 
 cdef inline uint32_t u16(const uint8_t *at) noexcept nogil:
@@ -304,7 +216,7 @@ cdef Done walk_rows(
         if length > place.available - offset:
             done.stop = INCOMPLETE
             return done
-        prev, lsn = <int64_t>u64(b + offset + 8), lsn_at(offset, place.first_lsn)
+        prev, lsn = <int64_t>u64(b + offset + 8), lsn_at(offset + place.base, place.first_lsn)
         if (prev < 0 or prev >= lsn) if place.previous < 0 else prev != place.previous:
             done.stop = PREV_LINK
             return done
@@ -332,33 +244,46 @@ cdef Done walk_rows(
     return done
 
 
+cdef inline int64_t payload_at(int64_t page) noexcept nogil:
+    """Return the payload offset of a page's first byte after its header."""
+    return page * PAGE_PAYLOAD - EXCESS if page else 0
+
+
+cdef inline int64_t kind_of(const RecordRow *row, uint8_t transaction) noexcept nogil:
+    cdef int64_t nibble = row.info >> 4
+    if row.rmid == transaction:
+        nibble &= 7
+    return <int64_t>row.rmid << 4 | nibble
+
+
 def walk(request, buffers):
     """See walkeeper_wal.records.walk."""
+    from walkeeper_wal.records.walk import Walked  # with numpy, which a count does without
     cdef const uint8_t[::1] payload = request.payload
-    cdef uint8_t[::1] records = buffers.records.view(np.uint8), blocks = buffers.blocks.view(np.uint8)
+    cdef uint8_t[::1] records = buffers.records.view("u1"), blocks = buffers.blocks.view("u1")
     cdef Place place
     cdef Done done
     assert request.available + 8 <= len(request.payload), f"{request.available=}"
-    held = payload_bytes(request.segment_bytes)
+    held = payload_at(request.segment_bytes // PAGE_BYTES)
     assert request.end <= held, f"{request.end=} {held=}"
     place.begin, place.available = request.begin, request.available
     place.end = min(request.end, request.available)
-    place.first_lsn = request.first_lsn
+    place.first_lsn, place.base = request.first_lsn, 0
     place.previous = -1 if request.prev_lsn is None else request.prev_lsn
     place.records_max, place.blocks_max = len(buffers.records), len(buffers.blocks)
     place.mask, place.checks_crc = request.image_compressed_mask, request.check_crc
     with nogil:
         done = walk_rows(&payload[0], place, <RecordRow *>&records[0], <BlockRow *>&blocks[0])
-    return _rules.Walked(
+    return Walked(
         buffers.records[: done.records], buffers.blocks[: done.blocks],
-        _rules.Stop(done.stop), done.offset,
+        Stop(done.stop), done.offset,
     )
 
 
 def add_kinds(rows, uint8_t transaction, int64_t[::1] counts, int64_t[::1] sizes,
               int64_t[::1] fpi_sizes):
     """Add records to the sums by kind, as walkeeper_history.rows.stats does; sizes are whole."""
-    cdef const uint8_t[::1] data = rows.view(np.uint8)
+    cdef const uint8_t[::1] data = rows.view("u1")
     cdef int64_t i, kind, count = len(rows)
     cdef const RecordRow *row
     assert len(counts) == len(sizes) == len(fpi_sizes) == KINDS, f"{len(counts)=}"
@@ -367,10 +292,7 @@ def add_kinds(rows, uint8_t transaction, int64_t[::1] counts, int64_t[::1] sizes
     row = <const RecordRow *>&data[0]
     with nogil:
         for i in range(count):
-            kind = row[i].info >> 4
-            if row[i].rmid == transaction:
-                kind &= 7
-            kind |= <int64_t>row[i].rmid << 4
+            kind = kind_of(&row[i], transaction)
             counts[kind] += 1
             sizes[kind] += row[i].length
             fpi_sizes[kind] += row[i].fpi_length
@@ -379,3 +301,11 @@ def add_kinds(rows, uint8_t transaction, int64_t[::1] counts, int64_t[::1] sizes
 def crc_by_table(const uint8_t[::1] data):
     """Return the CRC-32C of bytes by the table, for tests on machines with the instruction."""
     return ~table_bytes(0xFFFFFFFF, &data[0] if len(data) else NULL, len(data)) & 0xFFFFFFFF
+
+
+def crc_by_best(const uint8_t[::1] data):
+    """Return the CRC-32C of bytes by the instruction, or by the table where there is none."""
+    return ~crc_bytes(0xFFFFFFFF, &data[0] if len(data) else NULL, len(data)) & 0xFFFFFFFF
+
+
+include "_sums.pxi"

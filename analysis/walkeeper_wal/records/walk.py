@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
 from walkeeper_wal.records.segment import Bytes, Column
+from walkeeper_wal.records.stops import Stop
 
 RECORD_HEADER_BYTES = 24
-RECORD_BYTES_MAX = 1 << 30
 BLOCK_ID_MAX = 32
 BLOCKS_PER_RECORD_MAX = BLOCK_ID_MAX + 1
 ID_SHORT_DATA, ID_LONG_DATA, ID_ORIGIN, ID_TOPLEVEL_XID = 255, 254, 253, 252
@@ -70,20 +69,6 @@ BLOCK_ROW = np.dtype(
         ("padding", np.uint8),
     ]
 )
-
-
-class Stop(IntEnum):
-    """The reason why a walk ended. The first four are not errors."""
-
-    END = 0  # everything asked for
-    FULL = 1  # the buffers are full; go on from stop_offset
-    SWITCH = 2  # after an XLOG_SWITCH; the rest of the segment is padding
-    ZERO = 3  # zeros where a record would start
-    INCOMPLETE = 4  # the payload ends inside a record
-    LENGTH = 5
-    PREV_LINK = 6
-    CRC = 7
-    HEADERS = 8  # block headers that do not add up
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from walkeeper_common.postgres.walpages import RECORD_BYTES_MAX
 from walkeeper_wal.records.segment import Bytes, Column, lsn_at
+from walkeeper_wal.records.stops import Stop
 from walkeeper_wal.records.walk import (
     BLOCK_ID_MAX,
     BLOCK_ROW,
@@ -28,13 +30,11 @@ from walkeeper_wal.records.walk import (
     ID_TOPLEVEL_XID,
     IMAGE_HAS_HOLE,
     PAGE_BYTES,
-    RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES,
     RMGR_XLOG,
     SAME_REL,
     XLOG_SWITCH,
     Buffers,
-    Stop,
     Walked,
     WalkRequest,
 )

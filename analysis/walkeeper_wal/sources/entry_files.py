@@ -54,7 +54,7 @@ def holds_entries(files: WalFiles) -> bool:
     for path, size in files.list_files():
         file = archived_file(path, size)
         if file is not None and file.segment is not None:
-            front = files.read_front(path, len(SEGMENT_MAGIC)).tobytes()
+            front = files.read_front(path, len(SEGMENT_MAGIC))
             if any(front):  # a segment that is prepared for later entries is zeros
                 return is_of_entries(front)
     return False
@@ -116,7 +116,7 @@ class EntryFiles:
             raise DamagedWal(f"{self.shown(0)}: the segment at position {Lsn(segment)} is gone")
         front = self._files.read_front(self._segments[segment].path, SegmentHeader.BYTES)
         try:
-            return SegmentHeader.unpack(front.tobytes(), Lsn(segment))
+            return SegmentHeader.unpack(front, Lsn(segment))
         except InvalidWal as error:
             raise DamagedWal(f"{self.shown(segment)}: {error}") from error
 
@@ -158,7 +158,7 @@ class EntryFiles:
 def _segment_bytes(files: WalFiles, kept: list[ArchivedFile]) -> int | None:
     """Return the size of segments, since names count segments and headers have positions."""
     for file in kept:
-        front = files.read_front(file.path, SegmentHeader.BYTES).tobytes()
+        front = files.read_front(file.path, SegmentHeader.BYTES)
         if not is_of_entries(front) or len(front) < SegmentHeader.BYTES:
             continue
         assert file.segment is not None, f"{file=}"

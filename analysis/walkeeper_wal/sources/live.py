@@ -124,13 +124,13 @@ class LiveFiles:
             while len(self._kept) > SEGMENTS_KEPT:
                 self._kept.pop(next(iter(self._kept)))
 
-    def read_front(self, path: str, size: int) -> Bytes:
+    def read_front(self, path: str, size: int) -> bytes:
         """Return a file's front. A segment's first page is kept, since plans and spills reread
         it."""
         if path.endswith(".history"):
-            return self.read(path)[:size]
+            return self.read(path)[:size].tobytes()
         if ".partial" in path:
-            return self.read(path)[:size]
+            return self.read(path)[:size].tobytes()
         wanted = self._range(path)
         if len(kept := self._fronts.get(wanted, np.empty(0, np.uint8))) < size:
             kept = np.empty(min(max(size, WAL_PAGE_BYTES), wanted.end - wanted.begin), np.uint8)
@@ -138,7 +138,7 @@ class LiveFiles:
             if len(self._fronts) >= FRONTS_MAX:
                 self._fronts.clear()
             self._fronts[wanted] = kept
-        return kept[:size]
+        return kept[:size].tobytes()
 
     def open_plain(self, path: str) -> int | None:
         return None

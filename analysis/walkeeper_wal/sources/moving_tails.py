@@ -9,12 +9,17 @@ see the same. A file without a replacement is `Gone`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, page_header
 from walkeeper_wal.errors import Gone
-from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.wal_files import WalFiles
+
+if TYPE_CHECKING:
+    from walkeeper_wal.records.segment import Bytes
+
+Data = TypeVar("Data", "Bytes", bytes)
 
 MOVES_MAX = 5  # moves of one tail during one read
 
@@ -30,7 +35,7 @@ class MovingTails:
     def read(self, path: str) -> Bytes:
         return self._found(path, self._files.read)
 
-    def read_front(self, path: str, size: int) -> Bytes:
+    def read_front(self, path: str, size: int) -> bytes:
         return self._found(path, lambda now: self._files.read_front(now, size))
 
     def open_plain(self, path: str) -> int | None:
@@ -40,7 +45,7 @@ class MovingTails:
         except Gone:
             return None
 
-    def _found(self, path: str, read: Callable[[str], Bytes]) -> Bytes:
+    def _found(self, path: str, read: Callable[[str], Data]) -> Data:
         now, moves = path, 0
         while True:
             try:
@@ -69,10 +74,10 @@ def _takes_the_place_of(listed: ArchivedFile, file: ArchivedFile) -> bool:
     return same and file.path != listed.path and is_longer
 
 
-def _as_listed(data: Bytes, path: str) -> Bytes:
+def _as_listed(data: Data, path: str) -> Data:
     """Return the bytes up to the tail's listed end; the first bytes have its beginning."""
     listed = archived_file(path, 0)
-    front = data[:LONG_HEADER_BYTES].tobytes()
+    front = bytes(data[:LONG_HEADER_BYTES])
     if listed is None or listed.end_lsn is None or len(front) < LONG_HEADER_BYTES:
         return data
     from walkeeper_common.entries import is_of_entries

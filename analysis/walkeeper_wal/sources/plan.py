@@ -16,10 +16,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
-from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
+from walkeeper_common.postgres.walpages import (
+    LONG_HEADER,
+    LONG_HEADER_BYTES,
+    RECORD_BYTES_MAX,
+    page_header,
+)
 from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
-from walkeeper_wal.records.walk import RECORD_BYTES_MAX
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
@@ -283,7 +287,7 @@ def _votes(
     votes: Counter[_Cluster] = Counter()
     for file in dict.fromkeys(segments):
         try:
-            front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+            front = files.read_front(file.path, LONG_HEADER_BYTES)
         except HistoryError as error:
             broken.append(error)
             continue
@@ -338,7 +342,7 @@ def _written(chosen: list[Chosen], files: WalFiles, problems: list[Problem]) -> 
 
 def _is_for_later(files: WalFiles, file: ArchivedFile, first_lsn: int) -> bool:
     try:
-        front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+        front = files.read_front(file.path, LONG_HEADER_BYTES)
     except HistoryError:
         return False
     if len(front) < LONG_HEADER_BYTES:

@@ -37,12 +37,12 @@ from walkeeper_wal.records.segment import (
     page_offset,
     payload_bytes,
 )
+from walkeeper_wal.records.stops import Stop
 from walkeeper_wal.records.versions import WalVersion, foreign, unknown_magic, version_of
 from walkeeper_wal.records.walk import (
     RMGR_XLOG,
     XLOG_SWITCH,
     Buffers,
-    Stop,
     Walk,
     Walked,
     WalkRequest,
@@ -50,6 +50,7 @@ from walkeeper_wal.records.walk import (
 from walkeeper_wal.sources.loading import Loaded, Room
 from walkeeper_wal.sources.plan import PlannedSegment, Problem
 from walkeeper_wal.sources.spill import read_spill
+from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.wal_files import WalFiles
 
 _REASONS = {
@@ -118,25 +119,6 @@ class Batch:
 
 def _is_switch(info: int, rmid: int) -> bool:
     return rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH
-
-
-@dataclass(slots=True)
-class Summary:
-    """The result of reading a segment. LSNs are None without a record."""
-
-    segment: PlannedSegment
-    file_bytes: int = 0
-    version: WalVersion | None = None
-    record_count: int = 0
-    record_bytes: int = 0
-    fpi_bytes: int = 0
-    start_lsn: int | None = None
-    """The first record's start; `prev_lsn` is the one before it, `last_lsn` the last's start."""
-    prev_lsn: int | None = None
-    last_lsn: int | None = None
-    end_lsn: int | None = None
-    status: str = "complete"
-    """complete, switched (by an XLOG_SWITCH), open (the log ends in it), damaged or foreign."""
 
 
 class SegmentReader:

@@ -65,7 +65,7 @@ def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int)
     """
     if index + 1 >= len(segments):
         return False
-    front = files.read_front(segments[index + 1].path, WAL_PAGE_BYTES)
+    front = _front(files, segments[index + 1].path, WAL_PAGE_BYTES)
     pages = inspect_pages(page_headers(front), segments[index + 1].first_lsn)
     return bool(pages.count and pages.good[0]) and (
         read_spill(files, segments, index, pages.magic).complete
@@ -83,6 +83,10 @@ class _Piece:
     at_end: bool = False
 
 
+def _front(files: WalFiles, path: str, size: int) -> Bytes:
+    return np.frombuffer(files.read_front(path, size), np.uint8)
+
+
 def _pieces(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
 ) -> Iterator[_Piece]:
@@ -95,7 +99,7 @@ def _pieces(
             return
         path, is_last = segments[index].path, segments[index].is_last
         shown = files.shown(path)
-        front = files.read_front(path, WAL_PAGE_BYTES)
+        front = _front(files, path, WAL_PAGE_BYTES)
         pages = inspect_pages(page_headers(whole_pages(front)[0]), first_lsn)
         if len(front) < LONG_HEADER_BYTES and is_last:
             yield _Piece(reason=f"{shown} is cut off", at_end=True)
@@ -118,7 +122,7 @@ def _pieces(
         held = payload_bytes(before.segment_bytes)
         wanted = min(header.rem_len, held)
         if wanted > payload_bytes(WAL_PAGE_BYTES):
-            front = files.read_front(path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
+            front = _front(files, path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
         piece = _good_part(front, first_lsn, wanted, shown)
         if piece.overwritten or piece.reason:
             yield replace(piece, at_end=piece.at_end and is_last)

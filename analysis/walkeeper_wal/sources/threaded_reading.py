@@ -4,8 +4,9 @@
 
 `make` gets a segment's Reading, iterates it and returns the result for the segment. Contract: at
 most two segments a thread are in memory. Each problem goes to `on_problem`, in order, before its
-segment's result. The sweep checks that the segments' records are one chain, since no segment knows
-the one before it. `raise_fatal` is the on_problem of a caller that wants all or nothing.
+segment's result. The first segment that needs numpy imports it. The sweep checks that the segments'
+records are one chain, since no segment knows the one before it. `raise_fatal` is the on_problem of
+a caller that wants all or nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_wal.errors import DamagedWal
-from walkeeper_wal.records.walk import RECORDS_MAX, Buffers
-from walkeeper_wal.sources.loading import Room
 from walkeeper_wal.sources.plan import Plan, Problem
-from walkeeper_wal.sources.reading import Reading, SegmentReader, Summary
+from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.wal_files import WalFiles
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from walkeeper_wal.sources.reading import Reading, SegmentReader
 
 Made = TypeVar("Made")
 OnProblem = Callable[[Problem], None]
@@ -38,8 +41,9 @@ class SweepOptions:
     engine_name: str = "auto"
     check_crc: bool = True
     threads: int | None = None
-    records_max: int = RECORDS_MAX
-    """The records of a batch. Few stay in the processor's cache, and many make few batches."""
+    records_max: int | None = None
+    """The records of a batch, or None for walk.RECORDS_MAX. Few stay in the processor's cache, and
+    many make few batches."""
     skipped: frozenset[int] = frozenset()
     """Segments by their first LSN that are not read, since the caller has had them."""
 
@@ -78,6 +82,13 @@ def read_each(
     files: WalFiles, plan: Plan, make: Callable[[Reading], Made], options: SweepOptions = DEFAULT
 ) -> Iterator[Part[Made]]:
     """Read every segment of a plan, or of a part: the first half of a sweep, for any machine."""
+    return in_order(reader_of(files, plan, make, options), plan, options)
+
+
+def reader_of(
+    files: WalFiles, plan: Plan, make: Callable[[Reading], Made], options: SweepOptions
+) -> Callable[[int], Part[Made]]:
+    """Return a function that reads the plan's segment of a number, in any thread."""
     own = threading.local()
 
     def read(index: int) -> Part[Made]:
@@ -86,6 +97,13 @@ def read_each(
         reading: Reading = own.reader.read(plan.reachable, index)
         return Part(make(reading), reading.summary, reading.problems)
 
+    return read
+
+
+def in_order(
+    read: Callable[[int], Part[Made]], plan: Plan, options: SweepOptions
+) -> Iterator[Part[Made]]:
+    """Read the wanted segments by threads, and return their parts in the order of the log."""
     wanted = [i for i, s in enumerate(plan.segments) if s.first_lsn not in options.skipped]
     return _in_order(read, wanted, options.threads or _usable_cpus())
 
@@ -134,9 +152,14 @@ _of_thread = threading.local()
 
 def _reader(files: WalFiles, options: SweepOptions) -> SegmentReader:
     """Return a reader with this thread's buffers, since a worker of Spark has task after task."""
-    if getattr(_of_thread, "records_max", None) != options.records_max:
-        _of_thread.records_max, _of_thread.room = options.records_max, Room()
-        _of_thread.buffers = Buffers(options.records_max, 2 * options.records_max)
+    from walkeeper_wal.records.walk import RECORDS_MAX, Buffers
+    from walkeeper_wal.sources.loading import Room
+    from walkeeper_wal.sources.reading import SegmentReader
+
+    records_max = options.records_max or RECORDS_MAX
+    if getattr(_of_thread, "records_max", None) != records_max:
+        _of_thread.records_max, _of_thread.room = records_max, Room()
+        _of_thread.buffers = Buffers(records_max, 2 * records_max)
     return SegmentReader(
         files,
         engine_name=options.engine_name,
@@ -152,6 +175,8 @@ def _in_order(
     if threads == 1 or len(wanted) <= 1:
         yield from map(read, wanted)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[Future[Part[Made]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="segments") as pool:
         try:

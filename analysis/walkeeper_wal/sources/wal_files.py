@@ -5,7 +5,8 @@
 The first bytes of a file show its compression, because Barman keeps PostgreSQL's names: gzip, zstd,
 lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. A file that walkeeper has encrypted
 is opened with --archive-keys. A file that another tool has encrypted is a clear error.
-Every read blocks. A read returns the part that a truncated file has, and the walk names the gap.
+The first read of a whole file imports numpy. Every read blocks. A read returns the part that a
+truncated file has, and the walk names the gap.
 """
 
 from __future__ import annotations
@@ -14,38 +15,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from walkeeper_archive.cloud_store import has_plain_endpoint
-from walkeeper_archive.layout import SEALED_SUFFIX, ZSTD_SUFFIX
-from walkeeper_archive.own_keys import own_keys
-from walkeeper_archive.sealing import is_sealed, unseal
-from walkeeper_common.errors import WalkeeperError
 from walkeeper_wal.errors import Gone, HistoryError
-from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.sources.packing_marks import MAGIC_BYTES, codec_of, refuse_encrypted
 
-WAL_BYTES_MAX = 1 << 30  # no segment is longer, so that unpacking stops there
-CHUNK_BYTES = 1 << 20
-MAGIC_BYTES = 8
-_SEALED = "sealed"
-_CODECS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"BZh", "bz2"),
-    (b"\xfd7zXZ", "xz"),
-)
-_ENCRYPTED = (
-    (b"Salted__", "pgBackRest's cipher or openssl"),
-    (b"-----BEGIN PGP", "PGP"),
-    (b"\x85\x01", "PGP"), (b"\x85\x02", "PGP"), (b"\x8c\x0d", "PGP"), (b"\xc3\x0d", "PGP"),
-    (b"age-encryption", "age"),
-)  # fmt: skip
-
-_PACKED_NAMES = (".gz", ".lz4", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lzo", ".snappy")
-
+if TYPE_CHECKING:
+    from walkeeper_wal.records.segment import Bytes
 
 Ends = tuple[int, bytes, bytes]
 """The length of a file as it lies, its first and its last bytes."""
@@ -56,7 +32,7 @@ class WalFiles(Protocol):
 
     def list_files(self) -> list[tuple[str, int]]: ...  # path and size
     def read(self, path: str) -> Bytes: ...  # unpacked
-    def read_front(self, path: str, size: int) -> Bytes: ...  # at most, and not beyond the end
+    def read_front(self, path: str, size: int) -> bytes: ...  # at most, and not beyond the end
     def open_plain(self, path: str) -> int | None: ...  # a descriptor, if it is a plain local file
     def read_ends(self, path: str, size: int) -> Ends: ...
     def shown(self, path: str) -> str: ...  # for people
@@ -101,18 +77,13 @@ class LocalFiles:
         return sorted(found)
 
     def read(self, path: str) -> Bytes:
-        """Read straight into the array, which saves a copy of 16 MiB."""
+        from walkeeper_wal.sources.unpacking import read_unpacked
+
         full = self.root / path
         try:
-            with full.open("rb", buffering=0) as file:
-                size = min(os.fstat(file.fileno()).st_size, WAL_BYTES_MAX)
-                data = np.empty(size, np.uint8)
-                view, done = data.data, 0
-                while done < size and (count := file.readinto(view[done:])):
-                    done += count
+            return read_unpacked(full, self.shown(path))
         except OSError as error:
             raise _failed(full, error) from error
-        return unpack(data[:done], self.shown(path))
 
     def open_plain(self, path: str) -> int | None:
         """Return a descriptor that the caller closes, or None if the file is compressed."""
@@ -122,9 +93,9 @@ class LocalFiles:
             mark = os.pread(descriptor, MAGIC_BYTES, 0)
         except OSError as error:
             raise _failed(full, error) from error
-        if _codec_of(mark, path) is None:
+        if codec_of(mark, path) is None:
             try:
-                _refuse_encrypted(mark, self.shown(path))
+                refuse_encrypted(mark, self.shown(path))
             except HistoryError:
                 os.close(descriptor)
                 raise
@@ -132,18 +103,22 @@ class LocalFiles:
         os.close(descriptor)
         return None
 
-    def read_front(self, path: str, size: int) -> Bytes:
+    def read_front(self, path: str, size: int) -> bytes:
         full = self.root / path
         try:
             with full.open("rb") as file:
                 mark = file.read(MAGIC_BYTES)
-                if _codec_of(mark, path) is None:
-                    _refuse_encrypted(mark, self.shown(path))
+                if codec_of(mark, path) is None:
+                    refuse_encrypted(mark, self.shown(path))
                     data = mark + file.read(max(size - len(mark), 0))
-                    return np.frombuffer(data[:size], np.uint8)
+                    return data[:size]
         except OSError as error:
             raise _failed(full, error) from error
-        return unpack(np.fromfile(full, np.uint8), self.shown(path), size)
+        import numpy as np
+
+        from walkeeper_wal.sources.unpacking import unpack
+
+        return unpack(np.fromfile(full, np.uint8), self.shown(path), size).tobytes()
 
     def read_ends(self, path: str, size: int) -> Ends:
         full = self.root / path
@@ -170,6 +145,8 @@ class ObjectFiles:
             raise HistoryError(
                 f"{url}: object stores need obstore: pip install 'walkeeper[archive]'"
             ) from error
+        from walkeeper_archive.cloud_store import has_plain_endpoint
+
         self._url = url.rstrip("/")
         self._api: Any = obstore
         with self._asked(""):
@@ -192,22 +169,26 @@ class ObjectFiles:
         return sorted((str(item["path"]), int(item["size"])) for part in parts for item in part)
 
     def read(self, path: str) -> Bytes:
+        import numpy as np
+
+        from walkeeper_wal.sources.unpacking import unpack
+
         with self._asked(path):
             data: Any = self._api.get(self._store, path).bytes()
         return unpack(np.frombuffer(data, np.uint8), self.shown(path))
 
-    def read_front(self, path: str, size: int) -> Bytes:
+    def read_front(self, path: str, size: int) -> bytes:
         with self._asked(path):
             length = int(self._api.head(self._store, path)["size"])
             if not length:
-                return np.empty(0, np.uint8)
+                return b""
             front = self._api.get_range(self._store, path, start=0, end=min(size, length))
-        data: Bytes = np.frombuffer(front, np.uint8)
-        mark = data[:MAGIC_BYTES].tobytes()
-        if _codec_of(mark, path) is None:
-            _refuse_encrypted(mark, self.shown(path))
+        data = bytes(front)
+        mark = data[:MAGIC_BYTES]
+        if codec_of(mark, path) is None:
+            refuse_encrypted(mark, self.shown(path))
             return data
-        return self.read(path)[:size]
+        return self.read(path)[:size].tobytes()
 
     def read_ends(self, path: str, size: int) -> Ends:
         with self._asked(path):
@@ -224,73 +205,3 @@ class ObjectFiles:
 
     def shown(self, path: str) -> str:
         return f"{self._url}/{path}"
-
-
-def _codec_of(mark: bytes, path: str) -> str | None:
-    if is_sealed(mark):
-        return _SEALED
-    for magic, codec in _CODECS:
-        if mark.startswith(magic):
-            return codec
-    if path.endswith(".br"):
-        return "brotli"
-    if path.endswith(".lzma"):
-        return "lzma"
-    return None
-
-
-def _refuse_encrypted(mark: bytes, shown: str) -> None:
-    """Raise HistoryError for an encrypted file; call it if the file is not compressed.
-
-    WAL's first two bytes are its magic, 0xD1xx.
-    """
-    if shown.endswith(_PACKED_NAMES) and mark[1:2] != b"\xd1" and any(mark):
-        raise HistoryError("neither compressed nor WAL; is it encrypted?", shown)
-    for magic, method in _ENCRYPTED:
-        if mark.startswith(magic):
-            raise HistoryError(f"encrypted ({method}); decrypt the archive first", shown)
-
-
-def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
-    """Return at most `size` unpacked bytes of `data`, or those before a broken file's damage."""
-    mark = data[:MAGIC_BYTES].tobytes()
-    codec = _codec_of(mark, shown)
-    if codec is None:
-        _refuse_encrypted(mark, shown)
-        return data[:size]
-    if codec is _SEALED:
-        name = shown.removesuffix(SEALED_SUFFIX)
-        return unpack(np.frombuffer(_opened(data, name, shown), np.uint8), name, size)
-    if codec in ("xz", "lzma"):
-        return _unpack_xz(data, shown, size)
-    import pyarrow as pa
-
-    pieces: list[bytes] = []
-    done = 0
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), codec) as stream:
-            while done < size and (piece := stream.read(min(CHUNK_BYTES, size - done))):
-                pieces.append(piece)
-                done += len(piece)
-    except (OSError, pa.ArrowException) as error:
-        if not pieces:
-            raise HistoryError(f"not {codec} after all: {error}", shown) from error
-    return np.frombuffer(b"".join(pieces), np.uint8)
-
-
-def _opened(data: Bytes, name: str, shown: str) -> memoryview:
-    """Return an encrypted object's packed bytes."""
-    file = name.rpartition("/")[2].removesuffix(ZSTD_SUFFIX)
-    try:
-        return unseal(data.data, own_keys(), file, shown)
-    except WalkeeperError as error:
-        raise HistoryError(str(error)) from error
-
-
-def _unpack_xz(data: Bytes, shown: str, size: int) -> Bytes:
-    import lzma
-
-    try:
-        return np.frombuffer(lzma.LZMADecompressor().decompress(data.data, size), np.uint8)
-    except lzma.LZMAError as error:
-        raise HistoryError(f"not xz after all: {error}", shown) from error

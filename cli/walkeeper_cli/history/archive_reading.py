@@ -16,7 +16,7 @@ from walkeeper_cli.history.wal_options import NameSource, Source
 from walkeeper_common.lsn import Lsn
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
-from walkeeper_wal.sources.reading import Reading, Summary
+from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.threaded_reading import (
     Part,
     ReadEach,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from walkeeper_history.lsn_of_time import CommitTimes
     from walkeeper_history.rows.relation_names import RelationNames
     from walkeeper_history.segment_index import ProvenIndex, Updated
+    from walkeeper_wal.sources.reading import Reading
 
 Made = TypeVar("Made")
 
@@ -139,7 +140,10 @@ class Archive:
     def sweep(
         self, make: Callable[[Reading], Made], options: SweepOptions | None = None
     ) -> Iterator[tuple[Made, Summary]]:
-        parts = self.read_each(self.files, self.plan, make, options or self.options)
+        return self.checked(self.read_each(self.files, self.plan, make, options or self.options))
+
+    def checked(self, parts: Iterable[Part[Made]]) -> Iterator[tuple[Made, Summary]]:
+        """Check that the parts are one chain, and handle their problems."""
         return in_one_chain(parts, self.files, self.on_problem)
 
 

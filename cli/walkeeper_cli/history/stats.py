@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.rows.segment_sums import stats_of, stats_parts
 from walkeeper_history.rows.stats import Stats, StatsRow
-from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.threaded_reading import Part, SweepOptions
 
 BATCH_RECORDS_MAX = 4096  # 350 kB of rows, which are counted while they are in the cache
 _SUMS = ("count", "record_size", "fpi_size", "combined_size")
@@ -17,16 +19,15 @@ _SUMS = ("count", "record_size", "fpi_size", "combined_size")
 def gather(archive: Archive) -> Stats:
     total = Stats()
     options = replace(archive.options, records_max=BATCH_RECORDS_MAX)
-    for stats, _ in archive.sweep(_of_segment, options):
+    for stats, _ in archive.checked(_parts(archive, options)):
         total.add(stats)
     return total
 
 
-def _of_segment(reading: Reading) -> Stats:
-    stats = Stats()
-    for batch in reading:
-        stats.add_batch(batch)
-    return stats
+def _parts(archive: Archive, options: SweepOptions) -> Iterable[Part[Stats]]:
+    if not archive.source.spark:
+        return stats_parts(archive.files, archive.plan, options)
+    return archive.read_each(archive.files, archive.plan, stats_of, options)
 
 
 def document(stats: Stats, rows: list[StatsRow], archive: Archive) -> dict[str, Any]:

@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import pyarrow as pa
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_cli.history.wal_options import NameSource
+from walkeeper_common.shell.kept_heap import keep_heap
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table
 from walkeeper_wal.errors import HistoryError
+
+HEAP_KEPT_BYTES, HEAP_BUFFER_BYTES_MAX = 256 << 20, 32 << 20
 
 
 def write(
@@ -27,6 +31,9 @@ def write(
     quiet: bool,
 ) -> None:
     """Write one table after the other, each over all segments."""
+    # The buffers of a segment's columns serve the next segment. Arrow's own pool gives them back.
+    keep_heap(kept_bytes=HEAP_KEPT_BYTES, buffer_bytes_max=HEAP_BUFFER_BYTES_MAX)
+    pa.set_memory_pool(pa.system_memory_pool())
     # Names add columns. Every file has the same columns, or no file is written.
     known = archive.names(replace(named, insists=True))
     chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]

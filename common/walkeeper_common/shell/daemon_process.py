@@ -7,7 +7,6 @@ line on stderr and the code of its class. A defect keeps its traceback.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -21,12 +20,10 @@ import uvloop
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.shell.certificate_watch import read_again, watch_files
 from walkeeper_common.shell.descriptors import take_descriptors
+from walkeeper_common.shell.kept_heap import keep_heap
 from walkeeper_common.shell.operator_log import background_output, log_in_background
 
 logger = logging.getLogger("walkeeper")
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-HEAP_KEPT_BYTES, HEAP_BUFFER_BYTES_MAX = 64 << 20, 1 << 20
 
 
 def run_daemon(
@@ -36,7 +33,7 @@ def run_daemon(
     if not __debug__:
         sys.exit("the assertions are part of the protocol; do not use -O")
     log_in_background(log_level, as_json=log_json)
-    _keep_heap()
+    keep_heap()
     try:
         take_descriptors()
         return uvloop.run(_with_signals(main))
@@ -56,18 +53,6 @@ def _end_by(errors: Sequence[WalkeeperError]) -> int:
     for error in errors:
         logger.critical("%s", error)
     return max(error.exit_code for error in errors)
-
-
-def _keep_heap() -> None:
-    """Let glibc keep freed buffers, all of which are bounded, in the process.
-
-    By default it gives every freed buffer of 128 KiB back to the kernel. The kernel zeroes the
-    pages for the next one, which took a quarter of the CPU of bulk WAL.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES)
-        mallopt(M_MMAP_THRESHOLD, HEAP_BUFFER_BYTES_MAX)
 
 
 async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> int:

@@ -45,8 +45,8 @@ class Held:
     def read(self, path: str) -> Bytes:
         return self._data[int(path)]
 
-    def read_front(self, path: str, size: int) -> Bytes:
-        return self._data[int(path)][:size]
+    def read_front(self, path: str, size: int) -> bytes:
+        return self._data[int(path)][:size].tobytes()
 
     def open_plain(self, path: str) -> int | None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import Edit, Mutant
+from tests.proof.mutants.mutant import SEGMENT_SUMS, Edit, FastEdit, Mutant
 
 ARCHIVES = "tests/history/test_archives.py::test_"
 INDEX = "tests/history/test_index_proof.py::test_"
@@ -13,6 +13,8 @@ LARGE = "tests/replay/test_open_changes_postgres.py::test_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDO = "tests/replay/test_undo_postgres.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
+SUMS = "tests/history/test_segment_sums.py::test_"
+HEADER = SUMS + "a_byte_of_a_page_header_is_judged_as_by_the_reader"
 NO_TABLES = "the simulator reads no WAL as tables"
 
 ANALYSING = (
@@ -363,6 +365,57 @@ ANALYSING = (
         "changes that the WAL does not describe are an error, also where others decode it",
         (Edit("SharedChanges.undescribed", "reader.take_heaps(heaps)"),),
         turns_red=ONCE + "changes_that_the_wal_does_not_describe_are_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sums-of-a-page-of-another-place",
+        "segment_sums",
+        "a page counts on the short way only with the address of its place",
+        (
+            FastEdit(
+                "header.lsn == <uint64_t>(source.first_lsn + page * PAGE_BYTES)",
+                "True",
+                SEGMENT_SUMS,
+            ),
+        ),
+        turns_red=HEADER + "[40-8]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sums-beyond-an-overwritten-record",
+        "segment_sums",
+        "the reader judges a record that a crash left unfinished",
+        (FastEdit("if room.headers[k].info & FIRST_IS_OVERWRITE:", "if False:", SEGMENT_SUMS),),
+        turns_red=HEADER + "[40-2]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sums-end-before-later-wal",
+        "segment_sums",
+        "zeros end the log only if no page after them is of it",
+        (
+            FastEdit(
+                "return not any_good(room, page, later, count, source, found.magic)",
+                "return True",
+                SEGMENT_SUMS,
+            ),
+        ),
+        turns_red=SUMS + "zeros_before_later_wal_are_no_end_of_the_log[1-20]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sums-of-a-range-are-of-all",
+        "segment_sums",
+        "the short way is for segments that are asked for whole",
+        (
+            Edit(
+                "walkeeper_history.rows.segment_sums._read",
+                "segment.system_id is None or "
+                "(segment.begin_lsn, segment.end_lsn) != (segment.first_lsn, end_lsn)",
+                "False",
+            ),
+        ),
+        turns_red=SUMS + "sums_of_a_log_are_those_of_the_reader[0]",
         why_named=NO_TABLES,
     ),
 )

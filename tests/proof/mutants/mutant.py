@@ -30,10 +30,19 @@ LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+WALK = "analysis/walkeeper_wal/records/_walk.pyx"
+SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
 REDO = "analysis/walkeeper_replay/redo/_redo.pyx"
 HEAP_PAGE = "analysis/walkeeper_replay/redo/heap_page.pxd"
 APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
-COMPILED = {FAST_PATH: FAST_PATH, HEAP_PAGE: REDO, APPLY: REDO}  # by what compiles it
+# By what compiles it.
+COMPILED = {
+    FAST_PATH: FAST_PATH,
+    WALK: WALK,
+    SEGMENT_SUMS: WALK,
+    HEAP_PAGE: REDO,
+    APPLY: REDO,
+}
 
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
