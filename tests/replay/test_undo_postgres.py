@@ -257,6 +257,26 @@ def test_exchanged_names_mean_the_tables_and_columns_that_were_changed(
     assert server.rows("SELECT id, a, b FROM that ORDER BY id") == [(1, 10, 10), (2, 21, 20)]
 
 
+def test_a_name_that_several_tables_had_is_said_to_mean_all_of_them(
+    server: PostgresServer, capsys: Output
+) -> None:
+    server.sql(
+        "CREATE TABLE one_name (id int)",
+        "CREATE TABLE other_name (id int)",
+        "ALTER TABLE one_name RENAME TO passing",
+        "ALTER TABLE other_name RENAME TO one_name",
+        "ALTER TABLE passing RENAME TO other_name",
+        "INSERT INTO other_name VALUES (1)",
+    )
+    path = ("--path", str(server.data / "pg_wal"))
+    assert run(["history", "undo", *path, "--table", "one_name"]) == 0
+    assert "one_name: 2 tables have or had this name" in capsys.readouterr().err
+    oid = str(server.sql("SELECT 'one_name'::regclass::oid::int"))
+    assert run(["history", "undo", *path, "--table", oid]) == 0
+    said = capsys.readouterr()
+    assert "other_name" not in said.out and "warning" not in said.err
+
+
 def test_values_that_are_names_mean_what_they_meant_after_an_exchange(
     server: PostgresServer, tmp_path: Path
 ) -> None:

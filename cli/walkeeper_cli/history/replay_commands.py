@@ -26,6 +26,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
@@ -228,6 +229,7 @@ def _changes(
         index=archive.index, later=None if later is None else later(database),
     )  # fmt: skip
     found = reader.read(tables, start, end)
+    _tell_of_namesakes(tables, history, database, history.end_lsn if end is None else end)
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
         place = Lsn(history.end_lsn)
@@ -240,6 +242,26 @@ def _changes(
     for each in reader.remarks(xid):
         tell(f"walkeeper: warning: {each.kind} {each.place}: {each.reason}")
     return found, database, int(bool(missing) and not asked.allows_missing)
+
+
+def _tell_of_namesakes(
+    tables: Sequence[str], history: CatalogHistory, database: Database, end_lsn: int
+) -> None:
+    """Name on stderr each name that several tables have or had: the changes are those of all."""
+    known = {
+        (named.schema, named.name, named.oid)
+        for relation, owned in history.names().items()
+        for named in owned
+        if relation.database == database.oid and named.begin <= end_lsn and named.kind in ("r", "m")
+    }
+    for name in tables:
+        oids = sorted({oid for _, _, oid in meant(name, list(known))})
+        if len(oids) > 1:
+            shown = ", ".join(map(str, oids))
+            tell(
+                f"walkeeper: warning: {name}: {len(oids)} tables have or had this name, and the "
+                f"changes of all of them are taken: for one of them name its OID ({shown})"
+            )
 
 
 def tell_of_missing(missing: Sequence[Undescribed]) -> None:

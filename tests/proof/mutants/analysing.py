@@ -121,6 +121,14 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "namesakes-are-not-said",
+        "replay_commands",
+        "a name that several tables had is said to mean all of them",
+        (Edit("_tell_of_namesakes", "len(oids) > 1", "len(oids) > 99"),),
+        turns_red=UNDO + "a_name_that_several_tables_had_is_said_to_mean_all_of_them",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "undone-values-have-old-names",
         "catalog",
         "undo writes values that are names as the catalogs at the end of the WAL have them",

@@ -313,8 +313,8 @@ class Comparison:
                 with redirect_stderr(said):
                     code = run(
                         ["history", "undo", "--path", str(cut), "--base", str(self.backup),
-                         "--table", each.after, "--start-lsn", str(Lsn(before.lsn)), "--end-lsn",
-                         str(Lsn(after.lsn)), "--output", str(script)]
+                         "--table", str(each.table.oid), "--start-lsn", str(Lsn(before.lsn)),
+                         "--end-lsn", str(Lsn(after.lsn)), "--output", str(script)]
                     )  # fmt: skip
                 if code:
                     self.figures["undo not complete, said"] += 1
