@@ -19,17 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Any
 
 import numpy as np
 
 from walkeeper_replay.redo.apply import EVENT_ROW, UNDONE
-from walkeeper_replay.redo.compiled import compiled
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import Events
 from walkeeper_replay.tuples.commits import Commits
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, whole_from
+from walkeeper_replay.tuples.tuple_loops import loops
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.records.segment import Bytes, Column
 
@@ -279,17 +278,11 @@ def chosen(events: Events, mask: Column) -> Events:
     rows = events.rows[mask]
     lengths = np.maximum(rows["length"].astype(np.int64), 0)
     arena: Bytes = np.empty(int(lengths.sum()), np.uint8)
-    begins = np.cumsum(lengths) - lengths
-    copy_tuples(events.arena, rows["place"], lengths, begins, arena)
-    rows["place"] = begins
+    offsets = np.append(0, np.cumsum(lengths))
+    places = np.ascontiguousarray(rows["place"], np.int64)
+    loops.copy_values(events.arena, np.flatnonzero(lengths), places, offsets, arena)
+    rows["place"] = offsets[:-1]
     return Events(rows, arena)
-
-
-@compiled
-def copy_tuples(data: Any, places: Any, lengths: Any, begins: Any, into: Any) -> Any:
-    """Copy tuples from their places to where each of them begins."""
-    for i in range(len(places)):
-        into[begins[i] : begins[i] + lengths[i]] = data[places[i] : places[i] + lengths[i]]
 
 
 def _described(events: Events) -> _Source:
