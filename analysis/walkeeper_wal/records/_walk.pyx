@@ -7,9 +7,10 @@ side. The CRC takes x86's instruction where the machine has it, else a table.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove, memset
+
+from walkeeper_wal.records.rows cimport BlockRow, RecordRow
 
 import os
 
@@ -27,18 +28,6 @@ cdef extern from "<sys/uio.h>" nogil:
         void *iov_base
         size_t iov_len
     ssize_t preadv(int descriptor, const iovec *vectors, int count, int64_t offset)
-
-cdef packed struct RecordRow:
-    uint64_t prev_lsn
-    uint32_t offset, length, xid, toplevel_xid, main_offset, main_length, fpi_length
-    uint16_t origin
-    uint8_t block_count, info, rmid
-    uint8_t padding[3]
-
-cdef packed struct BlockRow:
-    uint32_t record, tablespace, database, relfilenode, block_number, data_offset, image_offset
-    uint16_t data_length, image_length, hole_offset, hole_length
-    uint8_t block_id, flags, image_info, padding
 
 cdef struct Place:
     int64_t begin, end, available, first_lsn, previous
