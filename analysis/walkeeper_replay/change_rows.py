@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.changed_values import ChangedValues, TextMaps
+from walkeeper_replay.changed_values import DOUBTS, ChangedValues, TextMaps
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, together
 from walkeeper_replay.tuples.commits import Commit, Commits
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -109,6 +109,16 @@ def covered(count: int, coverage: Coverage) -> Column:
     column = np.empty(count, object)
     column.fill(coverage)  # np.full makes a plain str of it, without its facts
     return column
+
+
+def coverage_of_pairs(values: ChangedValues, rows: Column, olds: Column) -> Column:
+    """Return the coverage of each change: that of its row and of its old row, which may be -1."""
+    doubts = np.append(values.doubts, 0)
+    coverage = covered(len(rows), COMPLETE)
+    pairs = np.stack([doubts[rows], doubts[olds]], axis=1)
+    for row in np.flatnonzero(pairs.any(axis=1)).tolist():
+        coverage[row] = together(sorted(DOUBTS[code] for code in pairs[row].tolist()))
+    return coverage
 
 
 def rows_at(commits: Commits, xids: Column, start_lsns: Column, operations: Column) -> Column:

@@ -41,10 +41,11 @@ from walkeeper_replay.change_rows import (
     Change,
     FoundChanges,
     Piece,
+    coverage_of_pairs,
     covered,
     rows_at,
 )
-from walkeeper_replay.changed_values import DOUBTS, changed_values
+from walkeeper_replay.changed_values import changed_values
 from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
     DELETED,
@@ -58,7 +59,7 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
-from walkeeper_replay.text.coverage import COMPLETE, reason, together
+from walkeeper_replay.text.coverage import COMPLETE, reason
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.undescribed import (
@@ -494,9 +495,4 @@ class ChangeReader:
         shown, before, after = versions(rows)
         made = self._made(rows[shown])
         made["old"], made["new"] = before, after
-        doubts = np.append(values.doubts, 0)
-        coverage = covered(len(made), COMPLETE)
-        pairs = np.stack([doubts[shown], doubts[made["old"]]], axis=1)
-        for row in np.flatnonzero(pairs.any(axis=1)).tolist():
-            coverage[row] = together(sorted(DOUBTS[code] for code in pairs[row].tolist()))
-        return Piece(table, made, values, coverage)
+        return Piece(table, made, values, coverage_of_pairs(values, shown, before))

@@ -257,7 +257,7 @@ def test_exchanged_names_mean_the_tables_and_columns_that_were_changed(
     assert server.rows("SELECT id, a, b FROM that ORDER BY id") == [(1, 10, 10), (2, 21, 20)]
 
 
-def test_a_name_that_several_tables_had_is_said_to_mean_all_of_them(
+def test_a_name_that_several_tables_had_is_not_undone(
     server: PostgresServer, capsys: Output
 ) -> None:
     server.sql(
@@ -269,8 +269,11 @@ def test_a_name_that_several_tables_had_is_said_to_mean_all_of_them(
         "INSERT INTO other_name VALUES (1)",
     )
     path = ("--path", str(server.data / "pg_wal"))
-    assert run(["history", "undo", *path, "--table", "one_name"]) == 0
-    assert "one_name: 2 tables have or had this name" in capsys.readouterr().err
+    assert run(["history", "changes", *path, "--table", "one_name"]) == 0
+    assert "one_name: 2 tables had this name in the range" in capsys.readouterr().err
+    assert run(["history", "undo", *path, "--table", "one_name"]) == 1
+    said = capsys.readouterr()
+    assert not said.out and "say which one to undo by its OID: --table " in said.err
     oid = str(server.sql("SELECT 'one_name'::regclass::oid::int"))
     assert run(["history", "undo", *path, "--table", oid]) == 0
     said = capsys.readouterr()

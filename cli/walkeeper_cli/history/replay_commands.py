@@ -229,7 +229,15 @@ def _changes(
         index=archive.index, later=None if later is None else later(database),
     )  # fmt: skip
     found = reader.read(tables, start, end)
-    _tell_of_namesakes(tables, history, database, history.end_lsn if end is None else end)
+    for name, oids in _namesakes(tables, history, database, start, end):
+        shown = ", ".join(map(str, oids))
+        text = f"{name}: {len(oids)} tables had this name in the range"
+        if later is not None:
+            raise HistoryError(f"{text}; say which one to undo by its OID: --table {shown}")
+        tell(
+            f"walkeeper: warning: {text}, and the changes of all of them are taken: for one of "
+            f"them name its OID ({shown})"
+        )
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
         place = Lsn(history.end_lsn)
@@ -244,24 +252,20 @@ def _changes(
     return found, database, int(bool(missing) and not asked.allows_missing)
 
 
-def _tell_of_namesakes(
-    tables: Sequence[str], history: CatalogHistory, database: Database, end_lsn: int
-) -> None:
-    """Name on stderr each name that several tables have or had: the changes are those of all."""
+def _namesakes(
+    tables: Sequence[str], history: CatalogHistory, database: Database, start: int, end: int | None
+) -> list[tuple[str, list[int]]]:
+    """Return each name that several tables had within the range, with the OIDs of these tables."""
+    end_lsn = history.end_lsn if end is None else end
     known = {
         (named.schema, named.name, named.oid)
         for relation, owned in history.names().items()
         for named in owned
-        if relation.database == database.oid and named.begin <= end_lsn and named.kind in ("r", "m")
+        if relation.database == database.oid and named.kind in ("r", "m")
+        if named.begin <= end_lsn and named.end > start
     }
-    for name in tables:
-        oids = sorted({oid for _, _, oid in meant(name, list(known))})
-        if len(oids) > 1:
-            shown = ", ".join(map(str, oids))
-            tell(
-                f"walkeeper: warning: {name}: {len(oids)} tables have or had this name, and the "
-                f"changes of all of them are taken: for one of them name its OID ({shown})"
-            )
+    found = ((name, sorted({oid for _, _, oid in meant(name, list(known))})) for name in tables)
+    return [(name, oids) for name, oids in found if len(oids) > 1]
 
 
 def tell_of_missing(missing: Sequence[Undescribed]) -> None:

@@ -123,9 +123,9 @@ ANALYSING = (
     Mutant(
         "namesakes-are-not-said",
         "replay_commands",
-        "a name that several tables had is said to mean all of them",
-        (Edit("_tell_of_namesakes", "len(oids) > 1", "len(oids) > 99"),),
-        turns_red=UNDO + "a_name_that_several_tables_had_is_said_to_mean_all_of_them",
+        "a name that several tables had is not undone",
+        (Edit("_namesakes", "len(oids) > 1", "len(oids) > 99"),),
+        turns_red=UNDO + "a_name_that_several_tables_had_is_not_undone",
         why_named=NO_TABLES,
     ),
     Mutant(
