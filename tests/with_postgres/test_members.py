@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cluster import WALKEEPER, Cluster
 from tests.support.journal import Journal
-from tests.support.postgres_server import server_environment
+from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.test_replace import PAUSE_S_MAX, add_safekeeper
@@ -159,3 +159,31 @@ def test_a_newcomer_that_dies_is_seen_and_the_change_is_taken_back(cluster: Clus
             journal.wait_for_more(50)
         journal.stop()
     assert not journal.lost_in(cluster.primary)
+
+
+def test_one_becomes_two_and_three_and_the_first_may_go(primary: PostgresServer) -> None:
+    """A log of one safekeeper gets copies under load, and in the end runs without that one."""
+    cluster = Cluster(primary)
+    cluster.ports, cluster.safekeepers = cluster.ports[:1], cluster.safekeepers[:1]
+    cluster.proposer = cluster.new_proposer("one")
+    try:
+        cluster.start_safekeepers()
+        cluster.make_log()
+        cluster.proposer.start()
+        cluster.attach()
+        with Journal(primary) as journal:
+            journal.wait_for_more(50)
+            for number, ack_quorum in ((2, 2), (3, 2)):
+                coming = newcomer(cluster, number)
+                assert f"ack quorum {ack_quorum}" in change(cluster, "add", coming)
+                take_along(cluster, coming)
+                journal.wait_for_more(50)
+            cluster.proposer.kill()
+            cluster.safekeepers[0].kill()
+            second = cluster.new_proposer("second")
+            second.start()
+            journal.wait_for_more(50)
+            journal.stop()
+        assert not journal.lost_in(primary)
+    finally:
+        cluster.close()

@@ -74,8 +74,8 @@ from walkeeper_common.addresses import Address
     default="32MB",
     show_default=True,
     metavar="SIZE",
-    help="Older WAL to copy each second from other members, for a log that begins late; 0 copies "
-    "none, and the others keep it.",
+    help="Older WAL to copy each second from other members, for a log that lacks it; 0 copies "
+    "none, and the others keep what is needed.",
 )
 @option(
     "--repair-from",
@@ -83,7 +83,8 @@ from walkeeper_common.addresses import Address
     default=(),
     metavar="H:P,H:P",
     help="Other members. A segment that the scrub finds damaged is rewritten from their copy if "
-    "the archive lacks it. Clients also get WAL from them that this safekeeper does not hold.",
+    "the archive lacks it. Clients also get WAL from them that this safekeeper does not hold. WAL "
+    "that slots and --wal-keep-size keep there is copied from them.",
 )
 @option(
     "--allow-unauthenticated",
