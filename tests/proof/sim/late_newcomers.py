@@ -94,7 +94,12 @@ def _fill_one(story: Story, node: SafekeeperNode) -> None:
 
 
 def first_lsn_of(node: SafekeeperNode) -> Lsn:
-    """Return where the log on a node's disk begins, whether its process runs or not."""
+    """Return where the log on a node's disk begins, whether its process runs or not.
+
+    An archive of the node holds what it has without a gap before that (M5)."""
     size = node.configuration.segment_bytes
     names = [name for name in node.disks.wal.names() if len(name) == 24]
-    return min((parse_segment_name(name, size)[1] for name in names), default=Lsn(0))
+    begin_lsn = min((parse_segment_name(name, size)[1] for name in names), default=Lsn(0))
+    while begin_lsn - size in node.archived.segments:
+        begin_lsn = Lsn(begin_lsn - size)
+    return begin_lsn

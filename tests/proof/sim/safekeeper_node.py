@@ -57,7 +57,7 @@ class SafekeeperNode(Bunches):
     def __init__(
         self, world: World, number: int, durable: Durable, oracles: Oracles, archived: Archived
     ) -> None:
-        self._archived = archived
+        self.archived = archived
         self._archive: NodesArchive | None = None
         self.world, self.number, self.name = world, number, f"sk{number}"
         self.oracles, self.created = oracles, durable
@@ -155,7 +155,7 @@ class SafekeeperNode(Bunches):
         if self.world.options.has_archive:
             self._workers.append(Worker(self.world))
             self._archive = self.driver.older = NodesArchive(
-                self.name, self._archived, store, self._workers[-1], self.oracles.committed
+                self.name, self.archived, store, self._workers[-1], self.oracles.committed
             )
             self.driver.post(SegmentsRemoved(self._archive.reaches()))
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
@@ -343,6 +343,9 @@ class SafekeeperNode(Bunches):
             segments_max = self.world.random.choice((0, 0, 1, 100))
             self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
+            reached_lsn = self._archive.reaches()
+            if self.world.options.late and reached_lsn < driver.acceptor.oldest_lsn:
+                driver.post(SegmentsRemoved(reached_lsn))  # another member has closed the gap
         promised = [r.promised_lsn for r in self._readers if not r.is_over]
         horizon_lsn = min([driver.acceptor.commit_lsn, *promised])
         remove_unwanted(driver, horizon_lsn, keep_bytes=keep_bytes, archived_lsn=archived_lsn)
