@@ -10,13 +10,11 @@ from tests.support.waiting import LIMIT_S
 from walkeeper_cli.program import EXTRAS
 
 NEEDY = {
-    "history stats --path {d}": "history",
     "history tables --path {d} --output {d}/t": "history",
     "history report --path {d} --output {d}/r.html": "history",
     "history find drop --path {d}": "history",
     "history tail --path {d}": "history",
     "history catalog --dsn service=none --output {d}/names.json": "history",
-    "history index --path {d} --output {d}/i.parquet": "history",
     "history table-at t --path {d}": "history",
     "history changes --path {d}": "history",
     "history undo --path {d} --all-tables": "history",

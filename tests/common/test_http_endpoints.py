@@ -314,7 +314,7 @@ def test_metrics_show_a_commit_that_has_returned() -> None:
     log = SimpleNamespace(
         cluster="main", driver=driver, offload=None, times=DiskTimes(),
         readable=SimpleNamespace(readers=[], slots=SimpleNamespace(slots=[])),
-        scrub=SimpleNamespace(passes=0, repairs=0, differences=0, flaw=None),
+        scrub=SimpleNamespace(passes=0, repairs=0, differences=0, flaw=None), lacks_bytes=0,
     )  # fmt: skip
     catalog = SimpleNamespace(logs=lambda: [log], broken=dict, space=DiskSpace("/"))
     samples = endpoints(cast(LogCatalog, catalog), 3, Audit()).samples()

@@ -9,7 +9,7 @@ import pytest
 from tests.proof.sim.logical import LogicalStory
 from tests.proof.sim.oracle import NoProgress, Violation
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.consensus import admission
+from walkeeper_proposer.consensus import proposer
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
 CUTS_OFF = 37  # a transaction, inside of which a connection is lost
@@ -51,6 +51,6 @@ def test_a_logical_log_ends_where_it_is_closed(monkeypatch: pytest.MonkeyPatch) 
     story = LogicalStory(0, closes=True)
     story.run()
     assert story.world.facts["closes"] > 1 and story.world.facts["transactions in the log"]
-    monkeypatch.setattr(admission, "closed", lambda log: None)
+    monkeypatch.setattr(proposer, "closed", lambda log: None)
     with pytest.raises(Violation, match="Closed: "):
         LogicalStory(0, closes=True).run()

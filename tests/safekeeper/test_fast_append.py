@@ -248,6 +248,7 @@ def test_status_has_the_wal_that_was_acknowledged(monkeypatch: pytest.MonkeyPatc
         readable=SimpleNamespace(logical=None, readers=(), slots=no_slots),
         offload=None, sessions=ProposerSessions(), times=DiskTimes(),
         scrub=SimpleNamespace(flaw=None, passes=0, repairs=0, differences=0),
+        lacks_bytes=0, lacks_reason=None,
     )  # fmt: skip
     assert log_status(cast(HostedLog, log))["flush_lsn"] == str(end)
 
