@@ -407,8 +407,8 @@ class ChangeReader:
 
     def _rewriting(self, files: list[TableFile]) -> set[tuple[int, int]]:
         """Return (table, commit's end) of each commit that rewrote one of the tables."""
-        rewritten = self.history.file_steps(self.database.oid).rewritten
-        return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
+        steps = self.history.file_steps(self.database.oid)
+        return {(oid, lsn) for oid in {f.oid for f in files} for lsn in steps.rewriting(oid)}
 
     def _rewritten(self, oids: Iterable[int]) -> dict[int, Table]:
         """Return the tables, materialized views left out, as they are at the end."""

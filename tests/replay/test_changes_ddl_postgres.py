@@ -189,6 +189,25 @@ def test_no_wrong_values_beside_a_rewrite(server: PostgresServer) -> None:
     assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)
 
 
+def test_no_wrong_values_beside_a_rewrite_that_moves_on_to_another_tablespace(
+    server: PostgresServer,
+) -> None:
+    """The transaction's last file is a plain copy of the one that it rewrote."""
+    place = server.directory / "further"
+    place.mkdir()
+    own(place)
+    work(
+        server,
+        f"CREATE TABLESPACE further LOCATION '{place}'",
+        "CREATE TABLE roamed (a text, b text)",
+        "BEGIN; INSERT INTO roamed VALUES ('abcdefghijkl', 'c'); "
+        "ALTER TABLE roamed ALTER b TYPE path USING '((0,0))', ALTER a TYPE path USING '((0,0))'; "
+        "ALTER TABLE roamed SET TABLESPACE further; COMMIT",
+    )
+    (change,) = changes(server, "roamed")
+    assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)
+
+
 def test_a_name_without_a_table_is_an_error_beside_other_names(
     server: PostgresServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

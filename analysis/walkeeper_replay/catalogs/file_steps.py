@@ -89,6 +89,17 @@ class FileSteps:
         """Return whether this commit created the table."""
         return self._created.get(oid) == commit_lsn
 
+    def rewriting(self, oid: int) -> list[int]:
+        """Return the commits that rewrote a table, also those that moved its rows once more."""
+        found: list[int] = []
+        known: int | None = None
+        for lsn, steps in sorted(self._steps.get(oid, {}).items()):
+            new = {step.relfilenode for step in steps} - {known}
+            if not new.isdisjoint(self.rewritten):
+                found.append(lsn)
+            known = steps[-1].relfilenode
+        return found
+
     def passed(self, oid: int) -> list[Passed]:
         """Return the commits that gave a table several files in turn, and those of SET LOGGED.
 

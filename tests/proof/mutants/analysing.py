@@ -161,6 +161,21 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "last-file-alone-tells-of-a-rewrite",
+        "file_steps",
+        "a transaction rewrote a table if any of its files for it did",
+        (
+            Edit(
+                "FileSteps.rewriting",
+                "{step.relfilenode for step in steps}",
+                "{steps[-1].relfilenode}",
+            ),
+        ),
+        turns_red="tests/replay/test_changes_ddl_postgres.py::test_no_wrong_values_beside_a_rewrite"
+        "_that_moves_on_to_another_tablespace",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "rewrite-hides-what-follows",
         "file_steps",
         "records after pg_class has a rewritten file are changes of the transaction",

@@ -326,7 +326,8 @@ class Comparison:
         self, judge: Recovered, script: Path, before: Place, each: Kept, *, shown: str
     ) -> None:
         """Compare the rows behind an undo with those before the range."""
-        is_recast = f"warning: table {each.after}:" in shown
+        unquoted = each.after.replace('"', "")
+        is_recast = f"warning: table {unquoted}:" in shown
         if (error := judge.run(script)) is not None:
             self.figures["undo refused by the server"] += 1
             if "is not as it was left" in error and not is_recast:
