@@ -163,7 +163,7 @@ class ChangeStream:
             self.database = history.database(history.end_lsn, self.scope.database)
         own = files, window.plan, history, self.database, base
         reader = _Reader(*own, waiting=self._waiting)
-        reader._heaps, reader._catalogs = self._heaps, self._shown
+        reader._heaps, reader.described.catalogs = self._heaps, self._shown
         start = max(self.scope.start_lsn, self.position)
         made = _MadeFiles()
         rewritten = self._changes(reader, window, start, made, take)

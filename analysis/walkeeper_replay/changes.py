@@ -14,7 +14,7 @@ so. Columns are those that the table had when the change was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,8 +22,8 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.segment_index import Facts, ProvenIndex
-from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Class, Database, Table
-from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
+from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.change_events import (
     TableFile,
@@ -46,6 +46,7 @@ from walkeeper_replay.change_rows import (
     rows_at,
 )
 from walkeeper_replay.changed_values import changed_values
+from walkeeper_replay.described_tables import DescribedTables
 from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
     DELETED,
@@ -83,7 +84,6 @@ _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
 _IS_OF_ROW = np.zeros(8, bool)
 _IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
 REWRITTEN = reason("the same transaction rewrote the table")
-NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 LOST = reason("WAL before it is missing or damaged")
 CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
 
@@ -101,13 +101,13 @@ class ChangeReader:
     index: ProvenIndex | None = None
     later: Catalog | None = None
     """Catalogs that name labels, roles, and what regclass and its like print, or None."""
-    _catalogs: dict[int, Catalog] = field(default_factory=dict)
     _heaps: HeapFiles = field(default_factory=HeapFiles)
-    _undecoded: dict[str, str] = field(default_factory=dict)
-    """Tables whose changes were left out, and why."""
     _lost_from: int | None = None
-    _insists: bool = False
-    """True if tables were named, so that one that is not described is an error."""
+
+    @cached_property
+    def described(self) -> DescribedTables:
+        """The tables as the catalogs have them."""
+        return DescribedTables(self.history, self.database, self.later)
 
     def read(
         self,
@@ -142,7 +142,7 @@ class ChangeReader:
         """Return the files of the tables in so many shares; those of one table are in one."""
         self._refuse_unknown(names, end)
         every = self._files(names, end)
-        self._insists = bool(names)
+        self.described.insists = bool(names)
         return [[file for file in every if file.oid % count == part] for part in range(count)]
 
     def found_in(
@@ -160,7 +160,7 @@ class ChangeReader:
         again = {oid for oid, lsn in self._rewriting(files) if start_lsn < lsn <= end}
         changed = {each.relfilenode for each in self._heaps.changed}
         again |= self._lost.note({file.oid for file in files}, start_lsn, end, changed)
-        return self._rewritten(again)
+        return self.described.last(again)
 
     def part_in(
         self, store: PageStore, files: list[TableFile], start_lsn: int, end: int
@@ -226,14 +226,16 @@ class ChangeReader:
         ]
         if names:
             at = self.history.end_lsn if end_lsn is None else end_lsn
-            found += unnamed_heirs(self._catalog(at), names, knows_all=self.base is not None)
+            found += unnamed_heirs(
+                self.described.catalog(at), names, knows_all=self.base is not None
+            )
         if others:
             found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
         return found
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
         """Return the tables of which changes were left out, or are not in the WAL."""
-        found = [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        found = [Undescribed("table", *each) for each in sorted(self.described.undecoded.items())]
         return found + self._lost.found(xid)
 
     def remarks(self, xid: int | None = None) -> list[Undescribed]:
@@ -243,7 +245,7 @@ class ChangeReader:
     @cached_property
     def _lost(self) -> LostChanges:
         steps = self.history.file_steps(self.database.oid)
-        return LostChanges(steps, self.history.xids.commits, self._catalog)
+        return LostChanges(steps, self.history.xids.commits, self.described.catalog)
 
     def take_heaps(self, heaps: HeapFiles) -> None:
         """Use changed files that others have found, instead of those of `find`."""
@@ -269,15 +271,15 @@ class ChangeReader:
                 continue
             if relation in found:  # its row of pg_class was updated, the file is the same
                 known = found[relation]
-                toast = known.toast or self._toast_of(named)
+                toast = known.toast or self.described.toast_of(named)
                 found[relation] = TableFile(
                     relation, known.begin, named.end, named.oid, toast, known.follows
                 )
                 continue
-            table = self._catalog(max(named.begin, 1)).classes.get(named.oid)
+            table = self.described.catalog(max(named.begin, 1)).classes.get(named.oid)
             if table is not None and table.persistence != "p":
                 continue
-            place = self._toast_of(named)
+            place = self.described.toast_of(named)
             before = [f.relation for f in found.values() if f.oid == named.oid]
             # SET TABLESPACE, of a table or of its database, copies the file as it is.
             follows = bool(before) and before[-1].tablespace == relation.tablespace
@@ -295,25 +297,12 @@ class ChangeReader:
                 raise HistoryError(self._absent(name, end))
 
     def _absent(self, name: str, end: int) -> str:
-        if self._catalog(end).is_partitioned(name):
+        if self.described.catalog(end).is_partitioned(name):
             return IS_PARTITIONED.format(name)
         return (
             f"no table {name} in database {self.database.name} in this WAL "
             "(of unlogged and temporary ones it has no rows)"
         )
-
-    def _toast_of(self, named: Named) -> Relation | None:
-        catalog = self._catalog(max(named.begin, 1))
-        table = catalog.classes.get(named.oid)
-        toast = catalog.classes.get(table.toast) if table else None
-        return catalog.file_of(toast) if toast else None
-
-    def _catalog(self, lsn: int) -> Catalog:
-        """Return the catalog as of a commit; few are made, because few commits change a catalog."""
-        place = int(self.history.last_changes(np.array([lsn]))[0])
-        if place not in self._catalogs:
-            self._catalogs[place] = self.history.at(lsn, self.database).in_names_of(self.later)
-        return self._catalogs[place]
 
     def store_of(self, files: list[TableFile]) -> PageStore:
         """Return a store that replays these files."""
@@ -375,13 +364,15 @@ class ChangeReader:
             if start < file.begin <= end:
                 has_copies = bool(copied.any())
                 self._lost.note_rewrite(
-                    file.oid, file.begin, has_copies=has_copies, is_asked=self._insists
+                    file.oid, file.begin, has_copies=has_copies, is_asked=self.described.insists
                 )
             if not steps.is_created_in(file.oid, file.begin):
                 rows, lsns = where(~copied, rows, lsns)
         # A commit that rewrote the table has the new columns, and rows of older files the old ones.
         others = [lsn for oid, lsn in rewriting if (oid, file.begin < lsn) == (file.oid, True)]
-        doubtful = np.isin(lsns, [lsn for lsn in others if not self._has_same_columns(file, lsn)])
+        doubtful = np.isin(
+            lsns, [lsn for lsn in others if not self.described.has_same_columns(file, lsn)]
+        )
         changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
         if not doubtful.all():
             fetch = self._fetch(store, file)
@@ -396,11 +387,6 @@ class ChangeReader:
         is_whole = store.extents[relation].begins_empty
         return [replace(piece, is_whole=is_whole) for piece in changes]
 
-    def _has_same_columns(self, file: TableFile, lsn: int) -> bool:
-        """Return whether a commit left the table the columns that it had before."""
-        before, after = (self._catalog(at).attributes.get(file.oid) for at in (lsn - 1, lsn))
-        return before is not None and before == after
-
     @property
     def _commit_lsns(self) -> Column:
         return self.history.xids.commits.columns.end_lsn
@@ -410,19 +396,12 @@ class ChangeReader:
         steps = self.history.file_steps(self.database.oid)
         return {(oid, lsn) for oid in {f.oid for f in files} for lsn in steps.rewriting(oid)}
 
-    def _rewritten(self, oids: Iterable[int]) -> dict[int, Table]:
-        """Return the tables, materialized views left out, as they are at the end."""
-        catalog = self._catalog(self.history.end_lsn)
-        known = (catalog.classes[oid] for oid in set(oids) if oid in catalog.classes)
-        tables = [self._described(catalog, each) for each in known if each.kind == "r"]
-        return {table.oid: table for table in tables if table is not None}
-
     def _without_values(self, rows: Column, file: TableFile) -> list[Piece]:
         """Return changes by transactions that also rewrote the table."""
         made = self._made(rows)
         found = []
         for lsn in np.unique(made["commit_lsn"]).tolist():
-            if (table := self._table(file, lsn)[1]) is not None:
+            if (table := self.described.of_file(file, lsn)[1]) is not None:
                 own = made[made["commit_lsn"] == lsn]
                 found.append(Piece(table, own, None, covered(len(own), REWRITTEN)))
         return found
@@ -435,10 +414,10 @@ class ChangeReader:
     def _truncation(self, file: TableFile, start: int) -> list[Piece]:
         """Return the truncation before a file, which its commit made; values are not in the WAL."""
         commit = self.history.xids.commits.at(file.begin)
-        known = self._catalog(file.begin).classes.get(file.oid)
+        known = self.described.catalog(file.begin).classes.get(file.oid)
         if commit is None or known is None:
             return []
-        table = self._described(self._catalog(file.begin), known)
+        table = self.described.table(self.described.catalog(file.begin), known)
         if table is None:
             return []
         one = np.array([commit.top_xid]), np.array([start]), np.array([TRUNCATE])
@@ -460,32 +439,10 @@ class ChangeReader:
         found: list[Piece] = []
         for place in np.unique(places).tolist():
             own, lsns_of = where(places == place, rows, lsns)
-            catalog, table = self._table(file, int(lsns_of[0]))
+            catalog, table = self.described.of_file(file, int(lsns_of[0]))
             if table is not None:
                 found.append(self._paired(events, own, table, catalog, fetch))
         return found
-
-    def _table(self, file: TableFile, lsn: int) -> tuple[Catalog, Table | None]:
-        """Return a file's table as a commit that ends at `lsn` left it, or as it was last."""
-        catalog = self._catalog(lsn)
-        known = catalog.classes.get(file.oid)
-        if known is None:  # dropped by the same transaction, or by one before it
-            catalog = self._catalog(max(file.end - 1, file.begin))
-            known = catalog.classes.get(file.oid)
-        if known is None:
-            self._undecoded["/".join(map(str, file.relation))] = NO_ROW
-            return catalog, None
-        return catalog, self._described(catalog, known)
-
-    def _described(self, catalog: Catalog, known: Class) -> Table | None:
-        """Return a table, or None if its columns are not known and it was not asked for by name."""
-        try:
-            return catalog.table(known)
-        except HistoryError as error:
-            if self._insists:
-                raise
-            self._undecoded[f"{known.schema}.{known.name}"] = str(error)
-            return None
 
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch

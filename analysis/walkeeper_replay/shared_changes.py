@@ -104,7 +104,9 @@ class SharedChanges:
         return found.batches(self.database.name), reader.undecoded()
 
     def _reader(self) -> ChangeReader:
-        return ChangeReader(
+        reader = ChangeReader(
             open_files(self.path), self.plan, self.history, self.database, self.base,
-            _insists=bool(self.asked.names), _lost_from=self.lost_from,
+            _lost_from=self.lost_from,
         )  # fmt: skip
+        reader.described.insists = bool(self.asked.names)
+        return reader

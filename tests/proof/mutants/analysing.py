@@ -243,7 +243,7 @@ ANALYSING = (
         (
             Edit(
                 "ChangeReader.undescribed",
-                "unnamed_heirs(self._catalog(at), names, knows_all=self.base is not None)",
+                "unnamed_heirs(self.described.catalog(at), names, knows_all=self.base is not None)",
                 "[]",
             ),
         ),
