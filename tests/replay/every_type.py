@@ -50,12 +50,16 @@ TEXTS = (
     "978-0-393-04002-9", "9780393040029", "0-393-04002-X", "12345678", "1234-5679",
     "979-0-2600-0043-8", "036000291452", "public.pg_class", '"Other"."T b"', '"Other"."T b"[]',
     '"select"', "wide", "wide[]", '"Mood"', '"Other".pair', '"Other"', "_int4", '"char"', "bpchar",
+    "public.english", "english_stem",
 )  # fmt: skip
 EXTENSIONS = ("ltree", "hstore", "citext", "cube", "seg", "isn", "intarray", "lo", "pg_trgm")
 SCHEMA = """
 CREATE TYPE "Mood" AS ENUM ('sad', 'so so', 'happy');
 CREATE SCHEMA "Other"; CREATE TABLE "Other"."T b" (a int);
 CREATE TYPE "Other".pair AS (a int, b text);
+CREATE TEXT SEARCH CONFIGURATION public.english (COPY = pg_catalog.simple);
+CREATE TEXT SEARCH CONFIGURATION "Other"."T b" (COPY = pg_catalog.simple);
+CREATE TEXT SEARCH DICTIONARY wide (TEMPLATE = pg_catalog.simple);
 CREATE TABLE pg_class (a int); CREATE TABLE "select" (a int);
 CREATE DOMAIN small AS int2 CHECK (VALUE < 30000); CREATE DOMAIN smaller AS small;
 CREATE DOMAIN area AS box; CREATE DOMAIN words AS text[]; CREATE DOMAIN address AS inet;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from walkeeper_replay.catalogs.catalog import Attribute, Catalog, Class, Database
-from walkeeper_replay.text.value_text import Type
+from walkeeper_replay.text.value_text import REGCONFIG, Type
 
 INT4, PAIR, PAIRS = 23, 16500, 16501
 COLUMNS = [
@@ -35,3 +35,22 @@ def test_a_composite_type_with_a_part_of_its_columns_is_bytes(columns: list[Attr
     printer = catalog(columns).printer
     assert not printer.knows(PAIR) and not printer.knows(PAIRS)
     assert printer.text(PAIR, b"\x01") == "\\x01"
+
+
+@pytest.mark.parametrize(
+    ("has_system", "shown"),
+    [(True, ["english", "public.english", "own", '"Other".own', "7", "-"]),
+     (False, ["english", "16500", "16501", '"Other".own', "7", "-"])],
+)  # fmt: skip
+def test_a_configuration_is_a_name_where_it_is_known_what_hides_it(
+    has_system: bool, shown: list[str]
+) -> None:
+    made = Catalog(Database(5, "postgres"), 0, has_system=has_system)
+    rows = [(3748, "english", 11), (16500, "english", 2200), (16501, "own", 2200)]
+    named = [dict(zip("one", row, strict=True)) for row in [*rows, (16502, "own", 16400)]]
+    made.add_searched(REGCONFIG, named, {16400: "Other"})
+    made.finish(15, {})
+    printer = made.printer
+    oids = (3748, 16500, 16501, 16502, 7, 0)
+    assert [printer.text(REGCONFIG, oid.to_bytes(4, "little")) for oid in oids] == shown
+    assert printer.as_oids == (1 if has_system else 3)

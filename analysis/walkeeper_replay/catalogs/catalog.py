@@ -10,10 +10,11 @@ server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from walkeeper_replay.catalogs.shown_names import Owned, shown_names
+from walkeeper_replay.catalogs.shown_names import Owned, names_in_path, shown_names
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.database_text import codec_of
@@ -128,6 +129,10 @@ class Catalog:
     """By table: the numbers of its primary key's columns."""
     heirs: dict[int, list[int]] = field(default_factory=dict)
     """By table: those that inherit from it, as far as their rows of pg_inherits are known."""
+    searched: dict[int, list[Owned]] = field(default_factory=dict)
+    """By regconfig and regdictionary: the objects that they name."""
+    has_system: bool = False
+    """True if these have all objects of pg_catalog: from a base backup or a server."""
 
     @property
     def printer(self) -> Printer:
@@ -210,6 +215,14 @@ class Catalog:
             self.types.names, self.types.roles = later.types.names, later.types.roles
         return self
 
+    def add_searched(
+        self, kind: int, rows: Iterable[Mapping[str, Any]], schemas: Mapping[int, str]
+    ) -> None:
+        """Add what regconfig or regdictionary names: each row is an OID, a name and a schema."""
+        known = _BUILTIN_SCHEMAS | dict(schemas)
+        each = [tuple(row.values()) for row in rows]
+        self.searched[kind] = [Owned(oid, known.get(at, str(at)), name) for oid, name, at in each]
+
     def finish(self, major: int, roles: Mapping[int, str]) -> None:
         """Give composite types their columns, and OIDs their names, once all rows are there.
 
@@ -224,6 +237,9 @@ class Catalog:
         self.types.major = major
         schemas = _BUILTIN_SCHEMAS | self.schemas
         self.types.names = shown_names(owned, self.types, schemas, major, roles)
+        for kind, objects in self.searched.items():
+            names = names_in_path(objects, major, has_system=self.has_system)
+            self.types.names[kind] = names
         for found in self.classes.values():
             if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
                 own = self._columns_of(found)

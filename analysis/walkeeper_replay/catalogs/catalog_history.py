@@ -41,6 +41,7 @@ from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.text.money_text import is_known
+from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
 from walkeeper_replay.tuples.deform import deform, varlena
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.toast import nothing, plain
@@ -233,7 +234,9 @@ class CatalogHistory:
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
-        catalog.schemas = schemas
+        for kind, name in ((REGCONFIG, "pg_ts_config"), (REGDICTIONARY, "pg_ts_dict")):
+            catalog.add_searched(kind, self._rows(name, oid, lsn), schemas)
+        catalog.schemas, catalog.has_system = schemas, self.store.base is not None
         roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
         catalog.finish(self.major, roles)
         catalog.types.has_dollars = self._has_dollars(lsn)

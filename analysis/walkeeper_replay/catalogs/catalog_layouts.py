@@ -20,6 +20,7 @@ OIDS = {
     "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_authid": 1260,
     "pg_database": 1262, "pg_index": 2610, "pg_inherits": 2611, "pg_namespace": 2615,
     "pg_db_role_setting": 2964, "pg_enum": 3501, "pg_range": 3541,
+    "pg_ts_dict": 3600, "pg_ts_config": 3602,
 }  # fmt: skip
 SHARED = frozenset({"pg_authid", "pg_database", "pg_db_role_setting"})
 # Keyed by the first version that has them so. Columns after the last wanted one are left out.
@@ -92,6 +93,8 @@ _LAYOUTS: dict[str, dict[int, str]] = {
             indisreplident:b indkey:v""",
     },
     "pg_inherits": {13: "inhrelid:o inhparent:o"},
+    "pg_ts_dict": {13: "oid:o dictname:n dictnamespace:o"},
+    "pg_ts_config": {13: "oid:o cfgname:n cfgnamespace:o"},
     "pg_authid": {13: "oid:o rolname:n"},
     "pg_db_role_setting": {13: "setdatabase:o setrole:o setconfig:v"},
     "pg_namespace": {13: "oid:o nspname:n"},
@@ -121,6 +124,8 @@ WANTED: dict[str, tuple[str, ...]] = {
     "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
     "pg_inherits": ("inhrelid", "inhparent"),
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
+    "pg_ts_dict": ("oid", "dictname", "dictnamespace"),
+    "pg_ts_config": ("oid", "cfgname", "cfgnamespace"),
     "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
 }  # fmt: skip
 """By catalog: the columns that are read."""

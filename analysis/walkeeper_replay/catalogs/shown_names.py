@@ -1,6 +1,7 @@
-"""Names as regclass, regtype, regnamespace and regrole print them. Pure.
+"""Names as regclass and its like print them. Pure.
 
     shown_names(classes, types, schemas, major, roles) -> {2205: {oid: 'public."T"'}, 2206: …}
+    names_in_path(configurations, major, has_system=True)    -> {oid: 'english'}
 
 Contract: the search path is the default one, `"$user", public`, without a schema of the user's
 name. A name is left out where the catalogs at hand do not decide it. Source: ruleutils.c,
@@ -68,7 +69,7 @@ def shown_names(
     roles: Mapping[int, str],
 ) -> dict[int, dict[int, str]]:
     """Return names by the type that prints them, and by OID."""
-    keywords = _KEYWORDS.union(*(w for since, w in _KEYWORDS_SINCE.items() if since <= major))
+    keywords = _keywords(major)
     owned = [Owned(t.oid, t.schema, t.name) for t in types.by_oid.values()]
     of_types = _visible(owned, keywords) | _TYPES
     for oid, each in types.by_oid.items():
@@ -83,6 +84,20 @@ def shown_names(
         REGROLE: {oid: _quoted(name, keywords) for oid, name in roles.items()},
         REGNAMESPACE: {oid: _quoted(name, keywords) for oid, name in schemas.items()},
     }
+
+
+def names_in_path(owned: list[Owned], major: int, *, has_system: bool) -> dict[int, str]:
+    """Return names by OID, as regconfig and regdictionary print them.
+
+    Without all names of pg_catalog, it is not known which names of `public` they hide.
+    """
+    found = _visible(owned, _keywords(major))
+    hidden = set() if has_system else {each.oid for each in owned if each.schema == "public"}
+    return {oid: name for oid, name in found.items() if oid not in hidden}
+
+
+def _keywords(major: int) -> frozenset[str]:
+    return _KEYWORDS.union(*(w for since, w in _KEYWORDS_SINCE.items() if since <= major))
 
 
 def _visible(owned: list[Owned], keywords: frozenset[str]) -> dict[int, str]:

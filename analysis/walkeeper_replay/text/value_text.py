@@ -219,10 +219,11 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
 
 
 REGCLASS, REGTYPE, REGNAMESPACE, REGROLE = 2205, 2206, 4089, 4096
+REGCONFIG, REGDICTIONARY = 3734, 3769
 # Types that print as a name, and how their OID 0 prints. regproc, regprocedure, regoper,
 # regoperator, …
-NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", 3734: "-",
-         3769: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
+NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", REGCONFIG: "-",
+         REGDICTIONARY: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
 
 
 class Printer:

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from walkeeper_cli.history.catalog import system_id_of
 from walkeeper_replay.catalogs.catalog import Catalog, Database, attribute_of, class_of, type_of
 from walkeeper_replay.text.money_text import is_known
+from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
 from walkeeper_wal.errors import HistoryError
 
 _DATABASE = """
@@ -46,6 +47,10 @@ FROM pg_range r
 _KEYS = """
 SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index WHERE indisprimary
 """
+_SEARCHED = {
+    REGCONFIG: "SELECT oid::int8, cfgname::text, cfgnamespace::int8 FROM pg_ts_config",
+    REGDICTIONARY: "SELECT oid::int8, dictname::text, dictnamespace::int8 FROM pg_ts_dict",
+}
 
 
 def catalog_of_server(
@@ -93,7 +98,9 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
             catalog.types.multiranges[row["rngmultitypid"]] = row["rngtypid"]
     for row in rows(_KEYS):
         catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
-    catalog.schemas = schemas
+    for kind, query in _SEARCHED.items():
+        catalog.add_searched(kind, rows(query), schemas)
+    catalog.schemas, catalog.has_system = schemas, True
     roles = {row["oid"]: row["rolname"] for row in rows("SELECT oid::int8, rolname FROM pg_roles")}
     catalog.finish(connection.info.server_version // 10000, roles)
     setting = connection.execute("SELECT current_setting('lc_monetary')").fetchone()
