@@ -5,7 +5,7 @@
     tables.undecoded                        the tables that are not described, and why
 
 Contract: a table has the columns that the commit left it. A table that is not described is an error
-if it was asked for by name. Otherwise its changes are left out, and `undecoded` has it.
+if the caller names it. Otherwise its changes are left out, and `undecoded` has it.
 """
 
 from __future__ import annotations

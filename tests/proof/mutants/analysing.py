@@ -161,6 +161,21 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "public-names-hide-behind-nothing",
+        "shown_names",
+        "a name of public is known only with the names of pg_catalog that may hide it",
+        (
+            Edit(
+                "names_in_path",
+                'set() if has_system else {each.oid for each in owned if each.schema == "public"}',
+                "set()",
+            ),
+        ),
+        turns_red="tests/replay/test_described_types.py::test_a_configuration_is_a_name_where_it_is"
+        "_known_what_hides_it",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "last-file-alone-tells-of-a-rewrite",
         "file_steps",
         "a transaction rewrote a table if any of its files for it did",
