@@ -56,10 +56,10 @@ def again(cluster: dict[str, Any]) -> str:
     return f"run `walkeeper logs close {cluster['name']}` again with all members up"
 
 
-def waits_for_nobody(cluster: dict[str, Any]) -> str | None:
+def commits_without_a_proposer(cluster: dict[str, Any]) -> str | None:
     """Return the text on commits that wait for the proposer of a closed log, or None.
 
-    Without them the primary is nobody's business: it is detached, or writes another log."""
+    Without such commits nothing is wrong: the primary is detached, or writes another log."""
     primary = cluster.get("primary")
     if primary is None or primary["connected"] or not primary["waiting"]:
         return None

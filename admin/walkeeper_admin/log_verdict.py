@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_troubles
-from walkeeper_admin.closed_logs import RELEASE, again, unaware, waits_for_nobody
+from walkeeper_admin.closed_logs import RELEASE, again, commits_without_a_proposer, unaware
 from walkeeper_admin.member_sets import lacking_in
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
@@ -325,7 +325,7 @@ def _hanging(cluster: dict[str, Any]) -> list[Reason]:
     if primary is None:
         return []
     if cluster.get("closed_lsn"):
-        text = waits_for_nobody(cluster)
+        text = commits_without_a_proposer(cluster)
         since = primary["waiting_since"]
         return [Reason("commits_wait", State.CRITICAL, text, RELEASE, since)] if text else []
     if not primary["connected"]:

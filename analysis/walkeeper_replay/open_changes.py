@@ -29,12 +29,11 @@ from walkeeper_replay.tuples.commits import Commits
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, whole_from
 from walkeeper_replay.tuples.tuple_loops import loops
-from walkeeper_replay.tuples.xids import Xids
+from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.records.segment import Bytes, Column
 
 CHANGES_MAX_BYTES = 64 << 20  # as logical_decoding_work_mem
 PART_BYTES, PIECE_BYTES = 16 << 20, 4 << 20
-LSN_MAX = np.iinfo(np.int64).max
 _HEAD = Struct("<Q")  # the number of rows
 
 
@@ -51,12 +50,12 @@ class Part:
     end_lsn: int
     first_lsn: int = 0
     """The changes are of records that start here or later."""
-    until_lsn: int = LSN_MAX
+    until_lsn: int = NEVER
 
     @property
     def is_of_one_commit(self) -> bool:
         """Return whether the commit has other parts, too."""
-        return (self.first_lsn, self.until_lsn) != (0, LSN_MAX)
+        return (self.first_lsn, self.until_lsn) != (0, NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +293,7 @@ def _described(events: Events) -> _Source:
     undone = rows[rows["kind"] == UNDONE].copy()
     undone["place"] = undone["length"] = 0
     # A page of a base backup that is loaded has no record.
-    first = int(rows["start_lsn"][rows["start_lsn"] > 0].min(initial=LSN_MAX))
+    first = int(rows["start_lsn"][rows["start_lsn"] > 0].min(initial=NEVER))
     return _Source(first, xids, sizes, undone, events)
 
 

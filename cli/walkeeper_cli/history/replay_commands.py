@@ -211,7 +211,8 @@ def _changes(
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing.
 
-    `later` returns the catalogs that name labels, roles, and what regclass and its like print.
+    `undo` gives `later`: it returns the catalogs that name labels, roles, and what regclass and its
+    like print. A name is then that of one table.
     """
     plan, source = planned(archive, base), archive.source
     chosen = CommitRange.between(
@@ -228,16 +229,17 @@ def _changes(
         archive.files, plan, history, database, base, on_problem=archive.on_problem,
         index=archive.index, later=None if later is None else later(database),
     )  # fmt: skip
-    found = reader.read(tables, start, end)
     for name, oids in _namesakes(tables, history, database, start, end):
-        shown = ", ".join(map(str, oids))
         text = f"{name}: {len(oids)} tables had this name in the range"
         if later is not None:
-            raise HistoryError(f"{text}; say which one to undo by its OID: --table {shown}")
+            choices = " or ".join(f"--table {oid}" for oid in oids)
+            raise HistoryError(f"{text}; say which one to undo by its OID: {choices}")
+        shown = ", ".join(map(str, oids))
         tell(
             f"walkeeper: warning: {text}, and the changes of all of them are taken: for one of "
             f"them name its OID ({shown})"
         )
+    found = reader.read(tables, start, end)
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
         place = Lsn(history.end_lsn)

@@ -80,7 +80,7 @@ CLOSING = (
         "closed-log-hides-waiting-commits",
         "M7",
         "status says that commits wait for a closed log",
-        (Edit("waits_for_nobody", 'not primary["waiting"]', "True"),),
+        (Edit("commits_without_a_proposer", 'not primary["waiting"]', "True"),),
         turns_red="tests/cli/test_closed_status.py::"
         "test_commits_that_wait_for_a_closed_log_are_critical",
         why_named="`status` decides nothing that a search judges",
