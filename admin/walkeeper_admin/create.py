@@ -35,7 +35,7 @@ from walkeeper_common.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command
-from walkeeper_proposer.postgres.primary import identify
+from walkeeper_proposer.postgres.primary_identity import identify
 from walkeeper_proposer.postgres.replication_connection import (
     ReplicationConnection,
     SlotExists,

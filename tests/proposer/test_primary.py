@@ -27,7 +27,8 @@ from walkeeper_proposer.consensus.proposer_events import (
     WalArrived,
 )
 from walkeeper_proposer.postgres import primary as primary_module
-from walkeeper_proposer.postgres.primary import Primary, identify, parse_size
+from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.primary_identity import identify, parse_size
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 
 pytestmark = pytest.mark.postgres

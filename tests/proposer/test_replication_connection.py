@@ -32,7 +32,8 @@ from walkeeper_common.postgres.pgwire import (
     result,
 )
 from walkeeper_proposer.consensus.proposer_events import Event, PrimaryIdentified
-from walkeeper_proposer.postgres.primary import Primary, identify
+from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.primary_identity import identify
 from walkeeper_proposer.postgres.replication_connection import (
     ReplicationConnection,
     SlotExists,

@@ -24,7 +24,8 @@ from walkeeper_proposer.logical.change_stream import ChangeStream, Published
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
 from walkeeper_proposer.logical.past_comparison import NEW_LOG, DiffersFromLog
-from walkeeper_proposer.postgres.primary import Primary, identify
+from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.primary_identity import identify
 from walkeeper_proposer.postgres.publication_tables import published
 from walkeeper_proposer.postgres.quoting import quote_identifier, quote_literal
 from walkeeper_proposer.postgres.replication_connection import (

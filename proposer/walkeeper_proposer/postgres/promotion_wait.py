@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from walkeeper_proposer.postgres.primary import is_in_recovery
+from walkeeper_proposer.postgres.primary_identity import is_in_recovery
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 from walkeeper_proposer.postgres.standby_retention import keep_on_standby
 
