@@ -25,7 +25,7 @@ from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_safekeeper.archiving import archived_wal, offload
+from walkeeper_safekeeper.archiving import archive_survey, archived_wal, offload
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.settings import ArchiveSettings
@@ -232,7 +232,7 @@ def test_a_directory_that_is_away_for_long_is_reported_once(
 def test_a_directory_that_is_away_is_a_failure_also_while_nothing_is_due(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(archive_survey, "SURVEY_TICKS", 2)
     place, told = tmp_path / "archive", ""
     place.rmdir()
 

@@ -12,7 +12,7 @@ import pytest
 from tests.archive.test_offload import MB, FakeLog, archive, hurry, wal_with
 from walkeeper_archive.archive import Archive
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.archiving import offload
+from walkeeper_safekeeper.archiving import archive_survey
 from walkeeper_safekeeper.archiving.offload import Offload
 
 __all__ = ["archive", "hurry"]
@@ -28,7 +28,7 @@ def test_wal_that_left_the_disks_before_it_was_archived_is_a_gap_until_somebody_
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a newcomer that joined while the archive was not there."""
-    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(archive_survey, "SURVEY_TICKS", 2)
     maker = wal_with(*[300_000] * 24)
     end, gap = maker.end_lsn.round_down(MB), (Lsn(3 * MB), Lsn(5 * MB))
     newcomer, place = FakeLog(maker), tmp_path / "archive"
@@ -47,8 +47,8 @@ def test_a_gap_that_was_sure_is_looked_at_until_it_is_closed(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, closed_by: str
 ) -> None:
     prunes = closed_by.startswith("pruning")
-    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
-    monkeypatch.setattr(offload, "GAP_LOOKS", 3 if prunes else 1 << 30)
+    monkeypatch.setattr(archive_survey, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(archive_survey, "GAP_LOOKS", 3 if prunes else 1 << 30)
     maker = wal_with(*[300_000] * 24)
     end, gap = maker.end_lsn.round_down(MB), (Lsn(3 * MB), Lsn(5 * MB))
     reaches = gap[1] if prunes else MB
@@ -78,7 +78,7 @@ def test_a_gap_that_was_sure_is_looked_at_until_it_is_closed(
 def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(archive_survey, "SURVEY_TICKS", 2)
     maker = wal_with(*[300_000] * 24)
     for first in (4, 3):
         log = FakeLog(maker)
@@ -92,7 +92,7 @@ def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
 def test_segments_of_an_older_log_are_not_missing_in_a_log_that_was_made_anew(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(archive_survey, "SURVEY_TICKS", 2)
     older = wal_with(*[300_000] * 12)
     assert FakeLog(older).run(archive, Lsn(4 * MB)).archived_lsn == 4 * MB
     log = FakeLog(wal_with(*[300_000] * 24))

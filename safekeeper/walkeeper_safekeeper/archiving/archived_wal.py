@@ -24,6 +24,8 @@ from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
 from walkeeper_archive.layout import WalFile
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_safekeeper.archiving.guarded_job import without_defects
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 SEGMENTS_KEPT = 4
@@ -99,3 +101,17 @@ class ArchivedWal:
                 if is_final or self._stopping.wait(pause_s):
                     text = f"WAL from {start} on is in the archive, which cannot be read: {error}"
                     raise Refused(text) from error
+
+
+class ArchivedWalReader:
+    """The driver's OlderWal, on a thread of its own: a slow store keeps no other reader waiting."""
+
+    def __init__(self, archived: ArchivedWal, thread: WorkerThread) -> None:
+        self._archived, self._thread = archived, thread
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
+        self._thread.submit(without_defects(lambda: self._archived.read(begin_lsn, end_lsn)), done)
+
+    def stop(self) -> None:
+        self._archived.stop()
+        self._thread.stop()

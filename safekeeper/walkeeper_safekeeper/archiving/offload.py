@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, assert_never
 
 from walkeeper_archive.archive import Archive, Put, open_archive
 from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
@@ -34,7 +34,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.shell.worker_thread import WorkerThread, call
 from walkeeper_common.timelines import Timelines, numbers_served
-from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
+from walkeeper_safekeeper.archiving.archive_survey import ArchiveSurvey
+from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal, ArchivedWalReader
+from walkeeper_safekeeper.archiving.guarded_job import without_defects
 from walkeeper_safekeeper.archiving.offload_plan import (
     ArchivedMoved,
     ArchiveFailed,
@@ -61,12 +63,9 @@ logger = logging.getLogger("walkeeper.archive")
 
 TICK_S = 1.0
 SAVE_TICKS = 30
-SURVEY_TICKS = 15  # between two tries, and two looks at a gap
-GAP_LOOKS = 20  # looks at the gap alone; then one at all, since WAL below may have been pruned
 FETCHED = "fetched"
 BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
 PARALLEL_MAX = 4
-T = TypeVar("T")
 
 
 class OffloadedLog(Protocol):
@@ -130,23 +129,22 @@ class Offload:
             parallel_max=parallel,
             tail_ticks=round(settings.tail_interval_s / TICK_S),
         )
-        self.older: _OlderWal | None = None
-        self.segments_put = self.failures = 0
+        self.older: ArchivedWalReader | None = None
+        self.segments_put = self._failed_jobs = 0
         self._known_lsn = saved_lsn  # archived_lsn of an earlier run
         self._begin_lsn = self.plan.archived_lsn
         self._saved_lsn = saved_lsn
         self._histories_put: set[int] = set()
         self._is_measuring = False
-        self._survey_ticks = 1  # until the next one; 0 while one is under way or all is known
-        self._survey_failure: str | None = None  # logged once
-        self._gap: tuple[Lsn, Lsn] | None = None
-        self._is_gap_sure, self._gap_looks = False, 0
         self._tail_lsn = Lsn(0)  # the end of the newest partial, as of the last look
         self._pool = [
             WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
         ]
         self._free = list(self._pool)
         self._looker = WorkerThread(f"look at the archive {log.cluster}", on_defect)
+        self._survey = ArchiveSurvey(
+            log, archive, self._looker, self.file_of, self._archived_within
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -161,14 +159,18 @@ class Offload:
 
     @property
     def gap(self) -> tuple[Lsn, Lsn] | None:
-        """[begin, end) which the archive lacks between older WAL and ours. It left the disks of
-        members that are gone, or that ran without an archive, before any member had archived it."""
-        return self._gap if self._is_gap_sure else None
+        """[begin, end) which the archive lacks between older WAL and ours."""
+        return self._survey.gap
 
     @property
     def failure(self) -> str | None:
         """Why WAL cannot be archived; or, while none is due, why nobody can look at the archive."""
-        return self.plan.problem or self._survey_failure
+        return self.plan.problem or self._survey.failure
+
+    @property
+    def failures(self) -> int:
+        """How many jobs on the archive have failed, in this run."""
+        return self._failed_jobs + self._survey.failures
 
     @property
     def still_s(self) -> float:
@@ -190,9 +192,8 @@ class Offload:
         ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
-            if self._survey_ticks == 1:
-                self._start(self._survey(), "survey")
-            self._survey_ticks = max(0, self._survey_ticks - 1)
+            if self._survey.tick():
+                self._start(self._survey.look(), "survey")
             ticks += 1
             self._measure()
             self.post(OffloadTick())
@@ -242,7 +243,7 @@ class Offload:
                 case ArchiveTail(is_ours):
                     event = await self._archive_tail(is_ours=is_ours)
         except WalkeeperError as error:
-            self.failures += 1
+            self._failed_jobs += 1
             event = ArchiveFailed(request, str(error))
         self.post(event)
 
@@ -269,12 +270,14 @@ class Offload:
     # Looking
 
     async def _look(self, begin_lsn: Lsn) -> Looked:
-        whole_lsn = self.plan.whole_lsn
-        files = {
-            self.file_of(lsn): lsn for lsn in _steps(begin_lsn, whole_lsn, self._segment_bytes)
-        }
-        found = await call(self._looker, _without_defects(lambda: self._list(set(files))))
-        return Looked(frozenset(files[file] for file in found))
+        return Looked(frozenset(await self._archived_within(begin_lsn, self.plan.whole_lsn)))
+
+    async def _archived_within(self, begin_lsn: Lsn, end_lsn: Lsn) -> set[Lsn]:
+        """Return the starts of the segments within [begin, end) that the archive has."""
+        size = self._segment_bytes
+        files = {self.file_of(lsn): lsn for lsn in map(Lsn, range(begin_lsn, end_lsn, size))}
+        found = await call(self._looker, without_defects(lambda: self._list(set(files))))
+        return {files[file] for file in found}
 
     def _list(self, wanted: set[WalFile]) -> set[WalFile]:
         """Return those of them that have receipts. Raise ForeignArchive or ArchiveUnavailable."""
@@ -299,59 +302,6 @@ class Offload:
                 "it: is it mounted? If it was removed on purpose, name another --archive"
             )
 
-    async def _survey(self) -> None:
-        """Find how far back the archive goes, from the oldest WAL on this disk on. Try until that
-        is known, and again while there is a gap. A laggard may need WAL below at once, so the
-        survey also runs when no segment is due."""
-        try:
-            if self._is_gap_sure and not await self._has_changed():
-                self._survey_failure, self._survey_ticks = None, SURVEY_TICKS
-                return
-            listed = await call(self._looker, _without_defects(self._list_receipts))
-        except WalkeeperError as error:
-            self.failures += 1
-            if str(error) != self._survey_failure:
-                logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
-            self._survey_failure = str(error)
-            self._survey_ticks = SURVEY_TICKS
-            return
-        self._survey_failure = None
-        oldest_lsn = self._store.first_lsn
-        creation_lsn = self._log.configuration.creation_lsn
-        while oldest_lsn > creation_lsn:
-            before_lsn = oldest_lsn - self._segment_bytes
-            if self.file_of(before_lsn) not in listed:
-                break
-            oldest_lsn = before_lsn
-        self._log.archive_reaches(oldest_lsn)
-        gap = self._gap_below(oldest_lsn, listed)
-        # A gap that is smaller the next time is being closed by another member.
-        self._is_gap_sure, self._gap = gap is not None and gap == self._gap, gap
-        if gap is not None or not listed:  # else it is known for good
-            self._survey_ticks = SURVEY_TICKS
-
-    async def _has_changed(self) -> bool:
-        """Return True if a file has come into the gap, or another look at all is due."""
-        assert self._gap is not None
-        self._gap_looks = (self._gap_looks + 1) % GAP_LOOKS
-        missing = {self.file_of(lsn) for lsn in _steps(*self._gap, self._segment_bytes)}
-        looked = _without_defects(lambda: self._list(missing))
-        return not self._gap_looks or bool(await call(self._looker, looked))
-
-    def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
-        """Return the gap between older segments of this log and `lsn`, or None. WAL below the log's
-        beginning is of an older log, made anew since."""
-        creation_lsn = self._log.configuration.creation_lsn
-        begins = (f.begin_lsn(self._segment_bytes) for f in listed if f.kind is Kind.SEGMENT)
-        older = (begin for begin in begins if creation_lsn < begin + self._segment_bytes < lsn)
-        for begin_lsn in sorted(older, reverse=True):
-            if self.file_of(begin_lsn) in listed:
-                return begin_lsn + self._segment_bytes, lsn
-        return None
-
-    def _list_receipts(self) -> set[WalFile]:
-        return {found.file for found in self.archive.objects() if found.is_receipt}
-
     # Archiving
 
     async def _archive_segment(self, begin_lsn: Lsn) -> SegmentArchived:
@@ -359,7 +309,7 @@ class Offload:
         try:
             end_lsn = begin_lsn + self._segment_bytes
             upload = self._upload(self.file_of(begin_lsn), begin_lsn, end_lsn)
-            put = await call(thread, _without_defects(lambda: self._put_segment(upload)))
+            put = await call(thread, without_defects(lambda: self._put_segment(upload)))
         finally:
             self._free.append(thread)
         self._histories_put.update(history.timeline for history in upload.histories)
@@ -412,7 +362,7 @@ class Offload:
             timeline = Timelines(self._history).before(end_lsn)
             file = partial_file(timeline, end_lsn, self._segment_bytes)
             upload = self._upload(file, begin_lsn, end_lsn)
-            job = _without_defects(lambda: self._put_tail(upload, is_ours))
+            job = without_defects(lambda: self._put_tail(upload, is_ours))
             self._tail_lsn = await call(self._looker, job)
         return TailArchived()
 
@@ -448,41 +398,6 @@ class Offload:
             logger.warning("older partials stay in the archive: %s", error)
 
 
-def _steps(begin_lsn: Lsn, end_lsn: Lsn, size: int) -> Iterator[Lsn]:
-    while begin_lsn < end_lsn:
-        yield begin_lsn
-        begin_lsn = begin_lsn + size
-
-
-def _without_defects(job: Callable[[], T]) -> Callable[[], T]:
-    """Guard a job: a defect of a store's library must not end a process that acknowledges."""
-
-    def guarded() -> T:
-        try:
-            return job()
-        except WalkeeperError:
-            raise
-        except Exception as error:
-            logger.exception("an archive's job failed in a way that nobody expected")
-            raise ArchiveError(f"internal error: {error!r}; the log says more") from error
-
-    return guarded
-
-
-class _OlderWal:
-    """The driver's port, on a thread of its own: a slow store keeps no other reader waiting."""
-
-    def __init__(self, archived: ArchivedWal, thread: WorkerThread) -> None:
-        self._archived, self._thread = archived, thread
-
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        self._thread.submit(_without_defects(lambda: self._archived.read(begin_lsn, end_lsn)), done)
-
-    def stop(self) -> None:
-        self._archived.stop()
-        self._thread.stop()
-
-
 async def start_offload(
     log: OffloadedLog,
     folder: LogFolder,
@@ -496,5 +411,5 @@ async def start_offload(
     fetched = os.path.join(folder.path, FETCHED)
     archived = ArchivedWal(archive, log.driver.store, offload.file_of, fetched)
     thread = WorkerThread(f"read the archive {log.cluster}", on_defect)
-    offload.older = log.driver.older = _OlderWal(archived, thread)
+    offload.older = log.driver.older = ArchivedWalReader(archived, thread)
     return offload
