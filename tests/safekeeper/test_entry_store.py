@@ -21,8 +21,8 @@ from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_proposer.logical.entry_writer import EntryWriter
+from walkeeper_safekeeper.storage.disk_port import Disk
 from walkeeper_safekeeper.storage.entry_store import EntryStore
-from walkeeper_safekeeper.storage.wal_store import Disk
 
 
 class EntryMaker:

@@ -41,7 +41,8 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.replication.physical_slots import Slots
-from walkeeper_safekeeper.storage.open_tail import Tail, Writer
+from walkeeper_safekeeper.storage.disk_port import Writer
+from walkeeper_safekeeper.storage.open_tail import Tail
 
 pytestmark = NEEDS_FAST_PATH
 

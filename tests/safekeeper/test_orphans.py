@@ -22,8 +22,9 @@ from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.messages import ProposerElected
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.storage import orphans
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 from walkeeper_safekeeper.storage.orphans import Orphans, Shelf, orphan_name
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 from walkeeper_wal.records.versions import MAJORS
 
 MEMBERS = ("1#i",)

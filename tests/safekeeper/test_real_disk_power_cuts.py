@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.forgetful_machine import ForgetfulMachine
 from walkeeper_safekeeper.disk.real_disk import RealDisk, claim_data_directory
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 
 SEGMENT = "000000010000000000000001"
 SEGMENT_BYTES = 1 << 20

@@ -13,7 +13,8 @@ from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.storage.wal_store import Disk, WalStore
+from walkeeper_safekeeper.storage.disk_port import Disk
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 def forked_wal(seed: int, *, count: int = 120, forks: int = 3) -> tuple[WalMaker, Timelines]:

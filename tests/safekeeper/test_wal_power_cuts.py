@@ -26,9 +26,10 @@ from tests.safekeeper.test_wal_store import (
 from tests.support.faulty_disk import FaultyDisk, PowerCut
 from tests.support.wal_maker import PAGE, WalMaker
 from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper.storage.disk_port import Disk
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
 from walkeeper_safekeeper.storage.wal_recovery import recover as recover_marking
-from walkeeper_safekeeper.storage.wal_store import HEAD_MARK, Disk, WalStore
+from walkeeper_safekeeper.storage.wal_store import HEAD_MARK, WalStore
 
 
 @dataclass

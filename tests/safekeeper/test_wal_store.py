@@ -21,9 +21,10 @@ from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.disk.real_disk import RealDisk
+from walkeeper_safekeeper.storage.disk_port import Disk
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
 from walkeeper_safekeeper.storage.wal_recovery import recover as recover_marking
-from walkeeper_safekeeper.storage.wal_store import Disk, SegmentNotAllocated, WalStore
+from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 
 SEGMENT = 16384
 ONE_TIMELINE = Timelines([Fragment(NO_BALLOT, Lsn(0), 1, False, (), 1)])

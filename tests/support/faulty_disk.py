@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 
 from walkeeper_common.errors import NoSpace, StorageError
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Buffer
 
 SECTOR = 512
 

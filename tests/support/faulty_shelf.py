@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from tests.support.faulty_disk import FaultyDisk
 from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 from walkeeper_safekeeper.storage.orphans import File
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 ENDLESS_BYTES = 1 << 40
 

@@ -1,9 +1,9 @@
-"""The directories of a safekeeper on a real file system: the `Disk` port of wal_store, for real.
+"""The directories of a safekeeper on a real file system: the `Disk` port of the storage, for real.
 
     RealDisk(path)            one directory: segments, or the control file and slots
     claim_data_directory      DIR is ours, for this process and for this acceptor id
 
-Contract: that of `wal_store.Disk`. ENOSPC and EDQUOT are NoSpace in `allocate` only. EMFILE and
+Contract: that of `disk_port.Disk`. ENOSPC and EDQUOT are NoSpace in `allocate` only. EMFILE and
 ENFILE are NoSpace there, and where a write cannot open its file. Every other OSError is a
 StorageError with path and errno, and the caller never retries. It is safe to use from several
 threads; a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
@@ -32,7 +32,7 @@ from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_safekeeper.disk.disk_times import DiskTimes, now_s
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Buffer
 
 DESCRIPTORS_MAX = 64  # for a directory with OpenFiles of its own
 RESERVE = "reserve"

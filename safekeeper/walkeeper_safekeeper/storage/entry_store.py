@@ -14,7 +14,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walformat import RecordEnd, ScanEnd
 from walkeeper_common.postgres.walpages import WalBytes
 from walkeeper_safekeeper.storage.append_pieces import pieces
-from walkeeper_safekeeper.storage.wal_store import Buffer, WalStore
+from walkeeper_safekeeper.storage.disk_port import Buffer
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 class EntryStore(WalStore):

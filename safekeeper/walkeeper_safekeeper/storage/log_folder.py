@@ -16,11 +16,12 @@ from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import Timelines, timeline_file_name, timeline_files
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage import control_file, reserved_timelines
+from walkeeper_safekeeper.storage.disk_port import Disk
 from walkeeper_safekeeper.storage.entry_store import EntryStore
 from walkeeper_safekeeper.storage.orphans import Orphans, Shelf
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, recover
-from walkeeper_safekeeper.storage.wal_store import Disk, WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 CONTROL = "control"
 SLOTS = "slots"

@@ -7,34 +7,11 @@ those of the store (wal_store.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
-
-class Writer(Protocol):
-    """One open file. It stays open until `close`, so that a write looks nothing up.
-
-    `descriptor` is -1 for a file that is none. Then `write` puts data at an offset and returns how
-    many bytes it wrote. `sync` makes all that was written durable. They raise StorageError, or
-    OSError, from which `failure` makes the StorageError.
-    """
-
-    descriptor: int
-
-    def write(self, data: Buffer, offset: int, /) -> int: ...
-    def sync(self) -> object: ...
-    def observe(self, write_s: float, sync_s: float, /) -> None:
-        """Count the time of one write, and of its sync."""
-        ...
-
-    def failure(self, error: OSError) -> StorageError: ...
-    def cut_short(self, offset: int, written: int, size: int) -> StorageError: ...
-    def close(self) -> None: ...
+from walkeeper_safekeeper.storage.disk_port import Writer
 
 
 class Tail:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 def fill_segment(store: WalStore, begin_lsn: Lsn, wal: bytes) -> Lsn:

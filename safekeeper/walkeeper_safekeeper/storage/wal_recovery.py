@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 from walkeeper_common.postgres.walformat import RecordEnd
-from walkeeper_safekeeper.storage.wal_store import CHUNK_BYTES, HALF_MADE, File, WalStore
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
+from walkeeper_safekeeper.storage.wal_store import CHUNK_BYTES, File, WalStore
 
 
 @dataclass(frozen=True, slots=True)

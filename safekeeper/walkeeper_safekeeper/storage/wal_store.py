@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
@@ -52,52 +52,18 @@ from walkeeper_common.postgres.walformat import (
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader, WalBytes
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.append_pieces import pages_that_cut_off, pieces
-from walkeeper_safekeeper.storage.open_tail import Tail, Writer
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Buffer, Disk
+from walkeeper_safekeeper.storage.open_tail import Tail
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
 
-HALF_MADE = ".tmp"
 HEAD_MARK = "head.mark"
 HEAD_MAGIC = b"WKHEADMK"
 CHUNK_BYTES = 1 << 20
 CACHED_BYTES = 64 << 20  # how far back followers find WAL in memory
 
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
-
-
-class Disk(Protocol):
-    """One directory. All of it blocks; every failure but NoSpace is a StorageError with the name.
-
-    Written data is durable only after `sync_data` of that file. Created, renamed and unlinked names
-    are durable only after `sync_directory`. Names that end in HALF_MADE may be left over from a
-    crash.
-    """
-
-    def names(self) -> list[str]: ...
-    def size(self, name: str) -> int: ...
-    def read_at(self, name: str, offset: int, size: int) -> bytes:
-        """Return exactly `size` bytes."""
-
-    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all bytes in sequence, or raise; NoSpace writes none and allows a retry."""
-
-    def writer(self, name: str) -> Writer:
-        """Open a file that keeps its name until it is closed; raise NoSpace if it cannot be now."""
-
-    def sync_data(self, name: str) -> None: ...
-    def sync_directory(self) -> None: ...
-    def allocate(self, name: str, size: int) -> None:
-        """Make a file of zeros, written and fsynced, or raise NoSpace and leave none."""
-
-    def drop_cached(self, name: str) -> None:
-        """Give the hint that no reader will need this file soon; never fail."""
-
-    def rename(self, old: str, new: str) -> None: ...
-    def unlink(self, name: str) -> None: ...
-    def replace(self, name: str, data: bytes) -> None:
-        """Replace a file durably, never torn: another name, fsync, rename, fsync."""
 
 
 class SegmentNotAllocated(NoSpace):
