@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from walkeeper_replay.catalogs.catalog import (
     class_of,
     type_of,
 )
-from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, WANTED, layout
+from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED
+from walkeeper_replay.catalogs.catalog_rows import Keep, rows_of, user_columns, user_types
 from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
@@ -39,12 +41,10 @@ from walkeeper_replay.redo.bulk_loads import BulkLoads
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, pass_in_parallel
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
-from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
+from walkeeper_replay.text.database_text import codec_of
 from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
-from walkeeper_replay.tuples.deform import deform, varlena
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
-from walkeeper_replay.tuples.toast import nothing, plain
 from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
@@ -55,12 +55,6 @@ from walkeeper_wal.sources.wal_files import WalFiles
 PASSES_MAX = 4
 Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]
 """Returns the records of the plan, up to the same LSN, that these catalogs need."""
-FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
-_CHARACTERS = frozenset(
-    {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
-)
-_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
-_NAME_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +211,9 @@ class CatalogHistory:
         for row in self._rows("pg_class", oid, lsn):
             row["relfilenode"] = row["relfilenode"] or self._mapped(oid, row["oid"], lsn)
             catalog.classes[row["oid"]] = class_of(row, schemas)
-        for row in self._rows("pg_attribute", oid, lsn, _user_columns):
+        for row in self._rows("pg_attribute", oid, lsn, user_columns):
             catalog.attributes.setdefault(row["attrelid"], []).append(attribute_of(row))
-        for row in self._rows("pg_type", oid, lsn, _user_types):
+        for row in self._rows("pg_type", oid, lsn, user_types):
             catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
         for row in self._rows("pg_enum", oid, lsn):
             if row["enumlabel"] is not None:
@@ -354,7 +348,9 @@ class CatalogHistory:
         logs = (nodes for _, database, nodes in self.store.map_log if database == relation.database)
         return any(nodes.get(oid) == relation.relfilenode for nodes in logs)
 
-    def _rows(self, name: str, database: int, lsn: int, keep: Any = None) -> list[dict[str, Any]]:
+    def _rows(
+        self, name: str, database: int, lsn: int, keep: Keep | None = None
+    ) -> list[dict[str, Any]]:
         """Return a catalog's rows that are visible at `lsn`."""
         database = 0 if name in SHARED else database
         node = self._mapped(database, OIDS[name], lsn)
@@ -381,48 +377,11 @@ class CatalogHistory:
         return node
 
     def _taken(
-        self, name: str, database: int, chosen: Column, keep: Any = None
+        self, name: str, database: int, chosen: Column, keep: Keep | None = None
     ) -> list[dict[str, Any]]:
-        """Return rows as dictionaries, of the columns that are wanted and that this version has."""
-        versions, columns = self._versions, layout(name, self.major)
-        places = deform(
-            versions.arena, versions.place[chosen], versions.length[chosen],
-            [length for _, length, _ in columns], [alignment for *_, alignment in columns],
-        )  # fmt: skip
-        names = [column[0] for column in columns]
-        made: dict[str, list[Any]] = {}
-        if keep is not None:
-            places = places[:, keep(versions.arena, places, names)]
-        for column in filter(names.__contains__, WANTED[name]):
-            at = names.index(column)
-            made[column] = self._values(column, columns[at][1], places[at], database)
-        return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-
-    def _values(self, column: str, length: int, places: Column, database: int) -> list[Any]:
-        arena = self._versions.arena
-        if length == -1:
-            begins, sizes, kinds = varlena(arena, places)
-            spans = zip(
-                begins.tolist(), sizes.tolist(), kinds.tolist(), places.tolist(), strict=True
-            )
-            return [
-                plain(arena, b, n, kind, nothing) if at >= 0 else None for b, n, kind, at in spans
-            ]
-        if length == _NAME_BYTES:
-            codec = self._codec(database)
-            raw = [arena[p : p + length].tobytes() if p >= 0 else b"" for p in places.tolist()]
-            read = _label if column == "enumlabel" else decoded_name
-            return [read(value.split(b"\0")[0], codec) for value in raw]
-        at = np.maximum(places, 0)
-        value = np.zeros(len(places), np.int64)
-        for k in range(length):
-            value |= arena[at + k].astype(np.int64) << 8 * k
-        if column in _SIGNED:
-            value = value - ((value >> (8 * length - 1)) << 8 * length)
-        if column in _CHARACTERS:
-            return [chr(code) if code else "" for code in value.tolist()]
-        found: list[Any] = value.tolist()
-        return found
+        """Return the chosen rows of a catalog as dictionaries."""
+        codec = partial(self._codec, database)
+        return rows_of(self._versions, chosen, name, major=self.major, codec=codec, keep=keep)
 
     def _codec(self, database: int) -> str:
         """Name a database's encoding, which never changes; the shared catalogs have none."""
@@ -461,29 +420,6 @@ def _shortcut(index: ProvenIndex, xids: Xids, store: PageStore) -> Shortcut:
         lambda facts: not xids.is_settled or store.wants(facts),
         lambda facts: xids.take(facts.ended),
     )
-
-
-def _label(data: bytes, codec: str) -> str | None:
-    try:
-        return decoded(data, codec)
-    except UnknownText:
-        return None
-
-
-def _user_columns(arena: Any, places: Column, names: list[str]) -> Column:
-    """Select the columns of tables that people made, without system columns."""
-    relation, number = places[names.index("attrelid")], places[names.index("attnum")]
-    oids = sum(arena[relation + k].astype(np.int64) << 8 * k for k in range(4))
-    found: Column = (oids >= FIRST_NORMAL_OID) & (arena[number + 1] < 128)
-    return found
-
-
-def _user_types(arena: Any, places: Column, names: list[str]) -> Column:
-    """Select the types that are not in every PostgreSQL."""
-    place = places[names.index("oid")]
-    oids = sum(arena[place + k].astype(np.int64) << 8 * k for k in range(4))
-    found: Column = oids >= FIRST_USER_TYPE
-    return found
 
 
 def _catalogs_of(base: BaseDirectory | None) -> list[Relation]:
