@@ -24,7 +24,8 @@ from tests.proof.sim.changing_primary import ChangingPrimary
 from tests.proof.sim.command_line import main
 from tests.proof.sim.network import Network
 from tests.proof.sim.oracle import NoProgress, Oracle, Oracles
-from tests.proof.sim.proposer_node import PROBE_BYTES, ProposerNode
+from tests.proof.sim.proposer_claims import PROBE_BYTES
+from tests.proof.sim.proposer_node import ProposerNode
 from tests.proof.sim.scene import SEGMENT_BYTES
 from tests.proof.sim.search import ASKED, Run, run_story
 from tests.proof.sim.story import Story
@@ -202,7 +203,7 @@ class ChangesNode(ProposerNode):
         )
         return found.end_lsn
 
-    # The judges' view
+    # The claims of a logical log's proposer
 
     def _judge_leader(self, start_lsn: Lsn) -> None:
         """Do nothing: the primary has none of the log's bytes."""

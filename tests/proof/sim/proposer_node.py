@@ -10,18 +10,17 @@ from tests.proof.sim.clock import Clock
 from tests.proof.sim.network import LATE_MS, Connection, Network, Way
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.primary import RETENTION_SLOT, Primary
+from tests.proof.sim.proposer_claims import ProposerClaims
 from tests.proof.sim.safekeeper_node import SafekeeperNode
 from tests.support.frames import Answers, message_in
-from walkeeper_common.history import Ballot, History, cut
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.history import Ballot
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.nonce_message import lacks_nonce
-from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.switch import stream_path
-from walkeeper_proposer.consensus.admission import Waivers, lost_wal
+from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
@@ -36,7 +35,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     PrimaryRead,
     PrimaryReadFailed,
     Received,
-    Settled,
     Stop,
     Tick,
     WalArrived,
@@ -46,7 +44,6 @@ from walkeeper_proposer.postgres.standby_feedback import applied_lsn
 
 RECONNECT_MS = (100, 1000)
 TICK_MS = (800, 1200)
-PROBE_BYTES = 200_000
 LINGER_TICKS = 2
 WINDOW_BYTES = (1 << 15, 1 << 18, 48 << 20)
 
@@ -58,7 +55,7 @@ class Supervisor(Protocol):
     def ambushed(self, proposer: ProposerNode) -> None: ...
 
 
-class ProposerNode:
+class ProposerNode(ProposerClaims):
     """One life of a proposer process: the driver's Links, PrimaryPort and Surroundings."""
 
     def __init__(
@@ -74,16 +71,14 @@ class ProposerNode:
         take_over: bool,
         resumes: bool,
     ) -> None:
+        super().__init__()
         self.network, self.world, self.name = network, network.world, name
         self.safekeepers, self.primary = safekeepers, primary
         self.oracles, self.supervisor = oracles, supervisor
         self.purpose, self.resumes = purpose, resumes
         self.is_alive = True
-        self.has_led = False
-        self.reported_lsn = Lsn(0)
         self.answers_late_ms = 0.0  # how long the primary's answers travel
         self.stop: Stop | None = None
-        self._check: PrimaryCheck | None = None  # the last one
         self._connections: dict[int, Connection] = {}
         self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
@@ -391,108 +386,6 @@ class ProposerNode:
         self.world.say(self.name, f"STOP {stop.outcome.value}: {stop.text}")
         self.world.facts[f"proposers that ended: {stop.outcome.value}"] += 1
         self.stop = stop
-        if stop.settled is not None:
-            self._judge_settled(stop.settled)
-        self._judge_refusal(stop.text)
+        self._judge_stop(stop)
         self._end()
         self.supervisor.stopped(self, stop)
-
-    # The judges' view
-
-    @property
-    def leader(self) -> Leader:
-        assert self.core.leader is not None
-        return self.core.leader
-
-    def _on_elected(self) -> None:
-        """Check that the log from which the new leader goes on has every acknowledged byte."""
-        leader, oracles, candidate = self.leader, self.oracles, self.core.candidate
-        assert candidate is not None and candidate.donor_vote is not None
-        vote = candidate.donor_vote
-        self.has_led = True
-        self.world.facts["elections"] += 1
-        oracles.leaders.elected(leader.ballot, self.name)
-        oracles.authorship.folds(self.name, vote.history, leader.history[0].folded_lsn)
-        oracles.authorship.begins(leader.ballot, leader.start_lsn)
-        oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
-        if self.purpose is Purpose.ATTACH:
-            last = cut(vote.history, leader.start_lsn)[-1]
-            self._judge_timeline(cut(vote.history, leader.start_lsn))
-            is_promoted = self.primary.timeline > last.timeline
-            oracles.admission.check_seal(self.name, last, resumes=self.resumes or is_promoted)
-            oracles.closed.check_leader(self.name, leader.ballot)
-        for node in self.safekeepers:
-            if node.driver is None:
-                continue
-            acceptor = node.driver.acceptor
-            is_voter = acceptor.durable.ballot == leader.ballot and not acceptor.elected
-            if is_voter and node.rank == (vote.history[-1].ballot, vote.flush_lsn):
-                begin_lsn = node.driver.store.first_lsn
-                wal = node.driver.store.read(begin_lsn, leader.start_lsn)
-                needed_lsn = oracles.acknowledged.end_below(leader.ballot)
-                who = f"{self.name} elected with {node.name}"
-                oracles.acknowledged.hold_against(who, wal, begin_lsn, needed_lsn)
-
-    def _judge_settled(self, settled: Settled) -> None:
-        """Check that every commit that ever was lies below the LSN that `settle` prints."""
-        acknowledged = self.oracles.acknowledged
-        if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
-            end_lsn = acknowledged.end_below(settled.ballot)
-            acknowledged.fail(f"{self.name} settled at {settled}, acknowledged was {end_lsn}")
-        if settled.closed:
-            self.world.facts["closes"] += 1
-            self.oracles.closed.report(self.name, settled.ballot, settled.consensus_lsn)
-        for node in self.safekeepers:
-            if node.driver is not None and node.rank >= (settled.ballot, settled.consensus_lsn):
-                # From here on it is a promise like any other: a standby is promoted there.
-                store = node.driver.store
-                begin_lsn = Lsn(max(store.first_lsn, acknowledged.start_lsn))
-                if begin_lsn > acknowledged.end_lsn:
-                    continue  # retention has passed every acknowledgement so far
-                wal = store.read(begin_lsn, settled.consensus_lsn)
-                acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
-                return
-
-    def _judge_refusal(self, text: str) -> None:
-        """Check that a server which is refused for lost WAL lacks some of the log (R22)."""
-        check = self._check
-        if check is None or text != lost_wal(check.primary, check.log):
-            return
-        history, end_lsn = check.log.history, check.log.record_lsn
-        has_it = end_lsn <= self.primary.flush_lsn and (
-            self.primary.maker.read(history[0].start_lsn, end_lsn)
-            == self.oracles.authorship.log_of(history, end_lsn)
-        )
-        self.oracles.admission.check_lost(self.name, end_lsn, has_it=has_it)
-
-    def _judge_leader(self, start_lsn: Lsn) -> None:
-        """Check that its server has the bytes of the log that the leader goes on from."""
-        maker, authorship = self.primary.maker, self.oracles.authorship
-        first_lsn = self.oracles.acknowledged.start_lsn
-        self._judge_timeline(cut(self.leader.history, start_lsn))
-        if start_lsn <= maker.end_lsn:
-            wal = maker.read(first_lsn, start_lsn)
-            who = f"{self.primary.name}, whom {self.name} streams from,"
-            authorship.check(who, self.leader.history, first_lsn, wal)
-
-    def _judge_timeline(self, history: History) -> None:
-        """Check that the server descends from the log's timelines and left none before its end."""
-        forks = [*Timelines(history).ends(), (history[-1].timeline, self.leader.start_lsn)]
-        known = {**dict(self.primary.timeline_ends), self.primary.timeline: LSN_MAX}
-        self.oracles.admission.check_timelines(self.name, forks, known)
-
-    def _judge_report(self, commit_lsn: Lsn) -> None:
-        """Check that an ack quorum holds the reported WAL, and keeps it in any power cut now."""
-        configuration, primary = self.core.configuration, self.primary
-        assert configuration is not None
-        end_lsn = primary.record_end(commit_lsn)
-        self.oracles.closed.check_commit(self.name, end_lsn)
-        start_lsn = self.oracles.acknowledged.start_lsn
-        probed_lsn = Lsn(max(start_lsn, int(end_lsn) - PROBE_BYTES))
-        begin_lsn = max(probed_lsn, primary.record_end(self.reported_lsn))
-        if end_lsn > begin_lsn:
-            wal = primary.maker.read(begin_lsn, end_lsn)
-            holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
-            for each in configuration.sets:
-                has_it = [name for name in holding if name in each.members]
-                self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, each.commits)

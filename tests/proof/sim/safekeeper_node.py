@@ -12,12 +12,13 @@ from tests.proof.sim.disk_trouble import Disks, Loss
 from tests.proof.sim.network import Connection
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.reader import PinnedReader, Reader
+from tests.proof.sim.safekeeper_claims import SafekeeperClaims
 from tests.proof.sim.worker import Bunches, Worker
 from tests.proof.sim.world import World
 from tests.support.faulty_disk import PowerCut
-from tests.support.faulty_shelf import FaultyShelf, holds_tail
+from tests.support.faulty_shelf import FaultyShelf
 from tests.support.frames import taken_at_once
-from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
+from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
@@ -25,13 +26,10 @@ from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import (
-    AcceptorGreeting,
-    AppendResponse,
     Feedback,
     ProposerGreeting,
     Reject,
     RejectCode,
-    VoteResponse,
 )
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
@@ -46,7 +44,6 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.retention import remove_unwanted
 from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
-from walkeeper_safekeeper.storage.wal_store import WalStore
 
 RESTART_MS, TICK_MS = (200, 4000), (900, 1100)
 
@@ -77,8 +74,8 @@ class SafekeeperNode(Bunches):
         self._workers: list[Worker] = []
         self._readers: list[Reader] = []
         self._pinned: list[PinnedReader] = []
-        self._votes: dict[Ballot, Lsn] = {}
-        self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._oldest_lsn = Lsn(0)
+        self._claims = SafekeeperClaims(world, self.name, self.disks, oracles)
+        self._oldest_lsn = Lsn(0)
         self._clock, self._rank = Clock(world, self.name), (NO_BALLOT, Lsn(0))
         self.start()
 
@@ -110,7 +107,7 @@ class SafekeeperNode(Bunches):
     def _save(self, durable: Durable) -> None:
         """Save the control file. A cut that it announces must have kept what it takes."""
         if durable.truncating_to is not None and self.driver is not None:
-            self._judge_cut(self.driver.store, durable.truncating_to)
+            self._claims.on_cut(self.driver.store, durable.truncating_to)
         self._folder().save_control(durable)
 
     # Lives
@@ -160,13 +157,11 @@ class SafekeeperNode(Bunches):
             self.driver.post(SegmentsRemoved(self._archive.reaches()))
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
-        self._vouched_lsn = acceptor.flush_lsn
-        self._judged_lsn = self._committed_lsn = self._oldest_lsn = store.first_lsn
+        self._oldest_lsn = store.first_lsn
+        self._claims.on_boot(self.driver, is_lost=self.loss is not None)
         if self.loss is None:
-            self.oracles.promises.speaks_as(self.name, durable.ballot)
-            self._judge_log("recovered", acceptor.flush_lsn)
             self.on_changed(self)
-        self._readers, self._pinned, self._votes = [], [], {}
+        self._readers, self._pinned = [], []
         self._tick(self.lives)
 
     def crash(self, *, is_power_cut: bool | None = None) -> None:
@@ -216,8 +211,7 @@ class SafekeeperNode(Bunches):
         """Drop the memory, and start the process again after a while."""
         if self.driver is not None:
             _ = self.rank
-            self._judge_vote()
-            self._vouched_lsn = max(self._vouched_lsn, self.driver.acceptor.flush_lsn)
+            self._claims.on_end(self.driver, is_lost=self.loss is not None)
         self.driver, self.lives = None, self.lives + 1
         readers: list[Reader | PinnedReader] = [*self._readers, *self._pinned]
         for reader in readers:
@@ -228,7 +222,7 @@ class SafekeeperNode(Bunches):
             connection.close()
         self._connections.clear()
         if is_power_cut:
-            self.disks.power_cut(self._vouched_lsn)
+            self.disks.power_cut(self._claims.vouched_lsn)
         delay_ms = 50 if self.world.is_healed else self.world.random.uniform(*RESTART_MS)
         self.world.later(delay_ms, self.start)
 
@@ -301,7 +295,7 @@ class SafekeeperNode(Bunches):
             return
         driver, random = self.driver, self.world.random
         driver.post(Tick())
-        self._judge_vote()
+        self._claims.on_last_ballot(driver, is_lost=self.loss is not None)
         failure = driver.acceptor.failure
         if failure is not None:
             if "Input/output error" not in failure:
@@ -332,7 +326,7 @@ class SafekeeperNode(Bunches):
         while self.loss is None and len(self._pinned) < options.pinned_readers:
             number = next(self._numbers)
             pinned = PinnedReader(
-                self.world, self.name, driver, oracles, connection=number, votes=self._votes
+                self.world, self.name, driver, oracles, connection=number, votes=self._claims.votes
             )
             self._pinned.append(pinned)
 
@@ -399,7 +393,7 @@ class SafekeeperNode(Bunches):
 
     def send(self, connection: int, message: Message) -> None:
         assert self.driver is not None
-        self._judge_message(message)
+        self._claims.on_message(self.driver, message, is_lost=self.loss is not None)
         for pinned in self._pinned:
             if pinned.connection == connection:
                 pinned.on_message(message)
@@ -409,14 +403,8 @@ class SafekeeperNode(Bunches):
     def commit_moved(self, commit_lsn: Lsn) -> None:
         """Show a reader every whole record up to here at once."""
         assert self.driver is not None
-        committed, store = self.oracles.committed, self.driver.store
-        end_lsn = committed.whole_end(self.name, store, commit_lsn)
-        begin_lsn = max(self._committed_lsn, store.first_lsn)
-        if end_lsn > begin_lsn:
-            is_new = committed.check(self.name, begin_lsn, store.read(begin_lsn, end_lsn))
-            self._committed_lsn = end_lsn
-            if is_new:
-                self.on_committed()
+        if self._claims.on_commit(self.driver.store, commit_lsn):
+            self.on_committed()
 
     def end_readers(self, above_lsn: Lsn) -> None:
         """Do nothing, since no reader was sent more: `_on_following` looks."""
@@ -431,70 +419,11 @@ class SafekeeperNode(Bunches):
             delay_ms = self.world.random.choice((0, 5, 50, 500)) * self.world.random.random()
             self.world.later(delay_ms, lambda: self.crash() if life == self.lives else None)
 
-    # Facts for the judges
-
     def _on_following(self) -> None:
-        """Judge the cut where the log diverges from the leader's, and take the leader's history."""
+        """Take the leader's history; the log is cut where it diverges from the leader's."""
         assert self.driver is not None
-        at_lsn = self.driver.acceptor.flush_lsn
         self.disks.timelines = self.driver.store.timelines
-        self._vouched_lsn = at_lsn
-        self._judged_lsn = min(self._judged_lsn, at_lsn)
         for reader in self._readers:
-            reader.check_cut(at_lsn)
-        self._judge_log("goes on from", at_lsn)
+            reader.check_cut(self.driver.acceptor.flush_lsn)
+        self._claims.on_following(self.driver)
         self.on_changed(self)
-
-    def _judge_message(self, message: Message) -> None:
-        assert self.driver is not None
-        promises = self.oracles.promises
-        match message:
-            case AppendResponse():
-                self.oracles.admission.check_member(self.name, is_lost=self.loss is not None)
-                self._judge_log("acknowledged", message.flush_lsn)
-            case VoteResponse() if message.granted:
-                self.oracles.admission.check_member(self.name, is_lost=self.loss is not None)
-                promises.granted(self.name, message.ballot, message.flush_lsn)
-                self._votes[message.ballot] = message.record_lsn
-                self._judge_log("voted with", message.flush_lsn)
-            case Reject() if self.driver.acceptor.failure is not None:
-                pass  # it names no ballot: what it last promised may not be durable
-            case VoteResponse() | AcceptorGreeting() | Reject() if self.loss is None:
-                promises.speaks_as(self.name, message.ballot)
-
-    def _judge_cut(self, store: WalStore, begin_lsn: Lsn) -> None:
-        """Judge that the whole records after the cut, if any, are durable in orphans/."""
-        end_lsn = store.scan(begin_lsn, store.contiguous_end(begin_lsn)).end_lsn
-        if end_lsn <= begin_lsn:
-            return
-        self.world.trouble("tails kept", self.name, f"KEPT {begin_lsn} to {end_lsn}")
-        wal, shelf = store.read(begin_lsn, end_lsn), FaultyShelf(self.disks.orphans.crash())
-        kept = [shelf.files(name) for name in shelf.names()]
-        if not any(holds_tail(files, store, begin_lsn, wal) for files in kept):
-            self.oracles.durability.fail(
-                f"{self.name} cuts at {begin_lsn} and has not kept what it takes, up to {end_lsn}"
-            )
-
-    def _judge_vote(self) -> None:
-        assert self.driver is not None
-        acceptor = self.driver.acceptor
-        if self.loss is None:
-            last = acceptor.durable.history[-1].ballot
-            self.oracles.promises.log_ends(self.name, last, acceptor.flush_lsn)
-
-    def _judge_log(self, said: str, flush_lsn: Lsn) -> None:
-        """Judge that acknowledged WAL is what a power cut leaves, and what its history says."""
-        assert self.driver is not None
-        store, history = self.driver.store, self.driver.acceptor.durable.history
-        self._vouched_lsn = max(self._vouched_lsn, flush_lsn)
-        begin_lsn = max(self._judged_lsn, store.first_lsn)
-        if flush_lsn <= begin_lsn:
-            return
-        try:
-            wal = store.read(begin_lsn, flush_lsn)
-        except WalkeeperError as error:
-            self.oracles.durability.fail(f"{self.name} {said} {flush_lsn}, but {error}")
-        kept = self.disks.kept_bytes(begin_lsn, flush_lsn)
-        self.oracles.durability.check(self.name, said, flush_lsn, kept, wal)
-        self.oracles.authorship.check(self.name, history, begin_lsn, wal)
-        self._judged_lsn = flush_lsn
