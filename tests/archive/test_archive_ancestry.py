@@ -11,15 +11,8 @@ from tests.common.test_pure_ancestry import Branch
 from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import history_file, partial_file, segment_file
-from walkeeper_common.ancestry import (
-    AnotherBranch,
-    Log,
-    SameBranch,
-    Server,
-    Unknown,
-    Verdict,
-    compare,
-)
+from walkeeper_common.ancestry import compare
+from walkeeper_common.ancestry_facts import AnotherBranch, Log, SameBranch, Server, Unknown, Verdict
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore import verdict as restoring
 from walkeeper_restore.standby_check.archive_reader import ArchiveReader

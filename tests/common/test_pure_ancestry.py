@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from tests.support.wal_maker import SYSTEM_ID, Made, WalMaker
-from walkeeper_common.ancestry import (
+from walkeeper_common.ancestry import compare
+from walkeeper_common.ancestry_facts import (
     AnotherBranch,
     Ask,
     Checkpoint,
@@ -20,7 +21,6 @@ from walkeeper_common.ancestry import (
     Side,
     Unknown,
     Verdict,
-    compare,
     remedy,
 )
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment

@@ -90,7 +90,7 @@ def command(
       2      usage
       3      cannot be known: no quorum of safekeepers, WAL that is not kept any more, no pg_control
     """
-    from walkeeper_common.ancestry import AnotherBranch, SameBranch
+    from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch
     from walkeeper_restore.standby_check.checking import explained
 
     pgdata = pgdata or os.environ.get("PGDATA")
@@ -120,7 +120,7 @@ def _checked(
 
     Every failure is Unknown, and only a comparison gives another verdict.
     """
-    from walkeeper_common.ancestry import Unknown
+    from walkeeper_common.ancestry_facts import Unknown
     from walkeeper_common.errors import WalkeeperError
     from walkeeper_restore.standby_check.checking import Checked, Where, check
     from walkeeper_restore.standby_check.data_directory import LocalFiles
@@ -142,7 +142,7 @@ def _checked(
 
 
 def _document(checked: Checked, pgdata: str, cluster: str, text: str) -> dict[str, object]:
-    from walkeeper_common.ancestry import AnotherBranch, SameBranch
+    from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch
 
     server, log, verdict = checked.server, checked.log, checked.verdict
     same = verdict if isinstance(verdict, SameBranch) else None

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.ancestry import (
+from walkeeper_common.ancestry import compare
+from walkeeper_common.ancestry_facts import (
     AnotherBranch,
     Comparing,
     Log,
@@ -22,7 +23,6 @@ from walkeeper_common.ancestry import (
     Side,
     Unknown,
     Verdict,
-    compare,
     remedy,
 )
 from walkeeper_common.errors import WalkeeperError

@@ -76,7 +76,7 @@ ANCESTRY = (
         "a-promotion-may-leave-out-wal",
         "R23",
         "a promotion that left out WAL of the log is another branch",
-        (Edit("_another_history", "ends[line.last] < log.record_lsn", "False"),),
+        (Edit("another_history", "ends[line.last] < log.record_lsn", "False"),),
         turns_red=TESTS + "test_a_promotion_that_left_out_wal_is_another_branch",
         why_named=ONE_NUMBER,
     ),
@@ -86,7 +86,7 @@ ANCESTRY = (
         "a timeline of which the log has no committed byte proves nothing",
         (
             Edit(
-                "_compared_until",
+                "compared_until",
                 "timeline == line.last and begin_lsn is not None and log.end_lsn <= begin_lsn",
                 "False",
             ),
