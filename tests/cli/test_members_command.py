@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_status import DOWN, document, line
+from tests.consensus.test_pure_member_sets import set_of
 from tests.consensus.test_pure_resizing import Any as Few
-from tests.consensus.test_pure_resizing import set_of
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.member_sets import have_quorum
 from walkeeper_admin.members import (

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from tests.consensus.test_pure_generations import vote
-from tests.consensus.test_pure_resizing import packed, set_of
+from tests.consensus.test_pure_member_sets import packed, set_of
 from tests.support.replaced_members import BOTH, CREATION, NEWCOMER, OLD, B, C, durable_of
 from tests.support.scenario_words import CREATION_LSN, SEGMENT_BYTES
 from walkeeper_common.errors import RemoteProtocolError

@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from tests.consensus.test_pure_generations import vote
+from tests.consensus.test_pure_member_sets import packed, set_of
 from tests.consensus.test_pure_replacing import run
 from tests.consensus.test_pure_resizing import (
     CHANGES,
@@ -20,8 +21,6 @@ from tests.consensus.test_pure_resizing import (
     begun_with,
     cancel,
     command,
-    packed,
-    set_of,
     steps_from,
 )
 from tests.support.replaced_members import BOTH, NEWCOMER, OLD, C, durable_of

@@ -8,18 +8,9 @@ from itertools import combinations, count, product
 
 import pytest
 
+from tests.consensus.test_pure_member_sets import made_of, meets, names, packed, set_of
 from tests.consensus.test_pure_replacing import run
-from tests.consensus.test_pure_resizing import (
-    Any,
-    cancel,
-    command,
-    made_of,
-    meets,
-    names,
-    newcomers,
-    packed,
-    set_of,
-)
+from tests.consensus.test_pure_resizing import Any, cancel, command, newcomers
 from tests.support.replaced_members import BOTH, OLD
 from tests.support.scenario_words import incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError

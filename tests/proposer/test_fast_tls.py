@@ -11,7 +11,8 @@ from random import Random
 import pytest
 import uvloop
 
-from tests.common.test_tls_layer import Hears, encrypted, pair, records_of
+from tests.common.test_tls_layer import pair, records_of
+from tests.common.test_tls_transport import Hears, encrypted
 from tests.proposer.test_fast_stream import Leading
 from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.frames import frames_of

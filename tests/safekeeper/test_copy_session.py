@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept
+from tests.safekeeper.logical_consumer import SEGMENT, START, Kept
 from tests.support.entry_maker import SETTINGS, new_stream
 from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn

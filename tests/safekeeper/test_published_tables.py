@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept, Made
+from tests.safekeeper.logical_consumer import SEGMENT, START, Kept, Made
 from tests.support.entry_maker import SETTINGS, new_stream
 from tests.support.waiting import until
 from walkeeper_common.postgres.pgwire import SqlRefused

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept
+from tests.safekeeper.logical_consumer import SEGMENT, START, Kept
 from tests.support.entry_maker import (
     SETTINGS,
     begin,

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 OPENING = "tests/safekeeper/test_opening.py::test_"
 TLS = "tests/common/test_tls_layer.py::test_"
+TRANSPORT = "tests/common/test_tls_transport.py::test_"
 SCRAM = "tests/common/test_scram.py::test_"
 PASSWORD = "tests/safekeeper/test_password_login.py::test_"
 HTTP = "tests/common/test_http_access.py::test_"
@@ -124,7 +125,7 @@ ACCESS = (
         "tls_transport",
         "a write on a broken connection is dropped, as on a lost socket",
         (Edit("TlsTransport.writelines", "self._fail(error)", "raise"),),
-        turns_red=TLS + "a_write_that_tls_refuses_ends_the_connection",
+        turns_red=TRANSPORT + "a_write_that_tls_refuses_ends_the_connection",
         why_named=NO_TLS,
     ),
     Mutant(
@@ -132,7 +133,7 @@ ACCESS = (
         "tls_transport",
         "a broken connection with unsent bytes is aborted",
         (Edit("TlsTransport._fail", "self._raw.get_write_buffer_size()", "False"),),
-        turns_red=TLS + "a_write_on_a_broken_connection_neither_raises_nor_waits[full-run0]",
+        turns_red=TRANSPORT + "a_write_on_a_broken_connection_neither_raises_nor_waits[full-run0]",
         why_named=NO_TLS,
     ),
     Mutant(
@@ -160,7 +161,7 @@ ACCESS = (
                 "[transport.write(each) for each in rest]",
             ),
         ),
-        turns_red=TLS + "a_frame_is_one_system_call[300]",
+        turns_red=TRANSPORT + "a_frame_is_one_system_call[300]",
         why_named=NO_TLS,
     ),
     Mutant(

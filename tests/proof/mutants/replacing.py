@@ -435,7 +435,8 @@ REPLACEMENTS = (
                 "following.generation == current.generation + 1",
             ),
         ),
-        turns_red=RESIZE_TEST + "what_may_be_installed_is_what_changes_can_lead_to",
+        turns_red="tests/consensus/test_pure_member_sets.py::test_"
+        "what_may_be_installed_is_what_changes_can_lead_to",
         why_named="no command proposes such members",
     ),
     Mutant(
