@@ -31,8 +31,7 @@ from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Report
 from walkeeper_proposer.logical import change_stream
-from walkeeper_safekeeper.consensus import acceptor, creation
-from walkeeper_safekeeper.consensus import acceptor_answers as answers
+from walkeeper_safekeeper.consensus import acceptor, acceptor_answers, creation
 from walkeeper_safekeeper.replication import log_settings, physical_slots
 from walkeeper_wal.records import engines, walk
 from walkeeper_wal.sources import reading, segment_timelines
@@ -155,8 +154,8 @@ def acknowledges_what_is_written(patch: pytest.MonkeyPatch) -> None:
     def ack_of(speaker: acceptor.Acceptor) -> object:
         return kept(_Ahead(speaker))  # type: ignore[arg-type]  # a planted defect
 
-    kept = answers.ack_of
-    patch.setattr(answers, "ack_of", ack_of)
+    kept = acceptor_answers.ack_of
+    patch.setattr(acceptor_answers, "ack_of", ack_of)
 
 
 class _Ahead:
@@ -254,9 +253,9 @@ def sorts_blocks_in_no_order(patch: pytest.MonkeyPatch) -> None:
 
 def answers_with_other_feedback(patch: pytest.MonkeyPatch) -> None:
     """Change the ack of the slow path alone."""
-    kept = answers.ack_of
+    kept = acceptor_answers.ack_of
     other = Feedback(Lsn(1), 0, 0)
-    patch.setattr(answers, "ack_of", lambda core: replace(kept(core), feedback=other))
+    patch.setattr(acceptor_answers, "ack_of", lambda core: replace(kept(core), feedback=other))
 
 
 PLANTED: list[tuple[str, Planted]] = [

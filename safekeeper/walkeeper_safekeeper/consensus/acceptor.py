@@ -44,7 +44,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import ReadRequest
-from walkeeper_safekeeper.consensus import acceptor_answers as answers
+from walkeeper_safekeeper.consensus import acceptor_answers
 from walkeeper_safekeeper.consensus.acceptor_events import (
     AppendsTaken,
     ConnectionLost,
@@ -87,7 +87,7 @@ class Acceptor(LogPositions):
         oldest_lsn: Lsn,
         flush_lsn: Lsn,
         record_lsn: Lsn,
-        flaw_of_wal: answers.FlawOfWal | None = None,
+        flaw_of_wal: acceptor_answers.FlawOfWal | None = None,
     ) -> None:
         super().__init__(durable, flush_lsn)
         self.durable, self.oldest_lsn, self.flaw_of_wal = durable, oldest_lsn, flaw_of_wal
@@ -126,7 +126,7 @@ class Acceptor(LogPositions):
             case WriteRefused(flush_lsn, text):
                 return self.on_write_refused(flush_lsn, text)
             case RecordEndCorrupt(_, text):
-                return self.on_storage_failed(answers.corrupt_text(text))
+                return self.on_storage_failed(acceptor_answers.corrupt_text(text))
             case StorageFailed(text):
                 return self.on_storage_failed(text)
             case StandbysReported(feedback):
@@ -175,7 +175,7 @@ class Acceptor(LogPositions):
             text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
-            return [Send(connection, answers.refused_vote(self))]
+            return [Send(connection, acceptor_answers.refused_vote(self))]
         # Equal: the same proposer again (R1). No Persist is due, but its older connection
         # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
@@ -247,19 +247,19 @@ class Acceptor(LogPositions):
         if isinstance(request.message, MembersQuery):
             state = members_state(self, granted=True)
             return [Send(request.connection, replace(state, whole_lsn=record_lsn))]
-        greeting = answers.greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
+        greeting = acceptor_answers.greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
         return [Send(request.connection, greeting)]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
-            return [Send(request.connection, answers.refused_vote(self))]
+            return [Send(request.connection, acceptor_answers.refused_vote(self))]
         if self.flush_lsn < self.write_lsn:
             return None
         record_lsn = self._known_record_end(self.flush_lsn)
         if record_lsn is None:
             return None
         self.voted_lsn = record_lsn
-        return [Send(request.connection, answers.granted_vote(self, record_lsn))]
+        return [Send(request.connection, acceptor_answers.granted_vote(self, record_lsn))]
 
     # Becoming a follower of a leader
 
@@ -349,7 +349,7 @@ class Acceptor(LogPositions):
         wrong = self.timelines.flaw(append.timeline, append.begin_lsn, append.end_lsn)
         if wrong is not None:
             return [self._reject(connection, RejectCode.REFUSED, wrong)]
-        if (flaw := answers.payload_flaw(append, self.flaw_of_wal)) is not None:
+        if (flaw := acceptor_answers.payload_flaw(append, self.flaw_of_wal)) is not None:
             return [self._reject(connection, RejectCode.BAD_PAYLOAD, flaw)]
         self.hear(append.commit_lsn, append.restart_lsn)
         moved = self.move_commit()
@@ -388,7 +388,7 @@ class Acceptor(LogPositions):
             self.durable = marks
             self.unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
-        effects.append(Send(self.appender, answers.ack_of(self)))
+        effects.append(Send(self.appender, acceptor_answers.ack_of(self)))
         self.acked_lsn = self.flush_lsn
         return effects
 
@@ -428,7 +428,9 @@ class Acceptor(LogPositions):
     def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._ticks += 1
         self.silent_ticks = 0 if self.appender in receiving else self.silent_ticks + 1
-        signs: list[Effect] = [Send(one, answers.SIGN_OF_LIFE) for one in sorted(receiving)]
+        signs: list[Effect] = [
+            Send(one, acceptor_answers.SIGN_OF_LIFE) for one in sorted(receiving)
+        ]
         marks = lazy_marks(self, self._ticks)
         if self.failure is not None or marks is self.durable:
             return signs
@@ -475,7 +477,7 @@ class Acceptor(LogPositions):
     # Refusals
 
     def _not_ours(self, connection: int, generation: int, ballot: Ballot) -> Effect | None:
-        refusal = answers.refusal_of(self, generation, ballot)
+        refusal = acceptor_answers.refusal_of(self, generation, ballot)
         return None if refusal is None else Send(connection, refusal)
 
     def _stale(self, connection: int, ballot: Ballot) -> Effect:
@@ -483,4 +485,4 @@ class Acceptor(LogPositions):
         return self._reject(connection, RejectCode.STALE_BALLOT, text)
 
     def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
-        return Send(connection, answers.reject_of(self, code, text))
+        return Send(connection, acceptor_answers.reject_of(self, code, text))

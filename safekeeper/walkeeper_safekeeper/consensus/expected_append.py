@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.messages import AppendRequest
-from walkeeper_safekeeper.consensus import acceptor_answers as answers
+from walkeeper_safekeeper.consensus import acceptor_answers
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 
 
@@ -54,7 +54,8 @@ def expected_append(acceptor: Acceptor, connection: int) -> ExpectedAppend | Non
     if (
         acceptor.appender != connection
         or configuration is None
-        or answers.refusal_of(acceptor, configuration.generation, durable.ballot) is not None
+        or acceptor_answers.refusal_of(acceptor, configuration.generation, durable.ballot)
+        is not None
         or not acceptor.write_lsn == acceptor.flush_lsn == acceptor.acked_lsn
         or acceptor.waiting
         or acceptor.refusal is not None
@@ -76,7 +77,7 @@ def expected_append(acceptor: Acceptor, connection: int) -> ExpectedAppend | Non
     )
     return ExpectedAppend(
         append=b"".join(encode(append)),
-        ack=b"".join(encode(answers.ack_of(acceptor))),
+        ack=b"".join(encode(acceptor_answers.ack_of(acceptor))),
         limit_lsn=acceptor.unreached_lsn,
         knows_pages=acceptor.flaw_of_wal is not None,
     )

@@ -36,7 +36,7 @@ from walkeeper_common.postgres.replication_commands import (
     StartLogical,
     parse_boolean,
 )
-from walkeeper_safekeeper.replication import replication_answers as answers
+from walkeeper_safekeeper.replication import replication_answers
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.copy_session import CopySession
 from walkeeper_safekeeper.replication.logical_log import LogicalLog, LogicalReader
@@ -86,13 +86,13 @@ class LogicalSession:
             case IdentifySystem():
                 settings = await self._logical.known_settings()
                 database = settings.database if self._login.logical else None
-                send(answers.identify_system(log, self._logical.end_lsn, database))
+                send(replication_answers.identify_system(log, self._logical.end_lsn, database))
             case Show(setting):
                 own = await self._own_setting(setting.lower())
                 if own is not None:
                     send(result((Column(setting.lower()),), [(own,)], "SHOW"))
                 else:
-                    send(answers.show(log, setting, login=self._login))
+                    send(replication_answers.show(log, setting, login=self._login))
             case CreateLogicalSlot():
                 send(await self._create_slot(command))
             case AlterSlot(name, options):
@@ -115,7 +115,7 @@ class LogicalSession:
                     "0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot"
                 )
             case PrimaryOnly(what):
-                raise answers.primary_only(log, what)
+                raise replication_answers.primary_only(log, what)
             case _:
                 raise SqlRefused(
                     "0A000",
@@ -138,7 +138,7 @@ class LogicalSession:
 
     async def _sql(self, sql: str) -> bytes:
         if not self._login.logical:
-            return answers.sql(self._log, sql, replication=self._login.replication)
+            return replication_answers.sql(self._log, sql, replication=self._login.replication)
         found = answer(sql, await self._logical.known_settings())
         if asks_for_tables(sql):
             found = answer(sql, await self._logical.published_now(self._token()))

@@ -69,7 +69,7 @@ from walkeeper_common.postgres.replication_commands import (
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.operator_log import alike
 from walkeeper_safekeeper.permissions import may_perform, may_reach
-from walkeeper_safekeeper.replication import replication_answers as answers
+from walkeeper_safekeeper.replication import replication_answers
 from walkeeper_safekeeper.replication.client_connection import (
     ClientConnection,
     ClientGone,
@@ -207,10 +207,10 @@ class ReplicaSession:
             raise SqlRefused("53300", refusal)
 
     def _greet(self, login: Login, log: ServedLog) -> None:
-        major = answers.major_version(log.server_version)
+        major = replication_answers.major_version(log.server_version)
         reported = b"".join(
-            parameter_status(name, answers.setting(log, name, login=login))
-            for since, name in answers.REPORTED_SETTINGS
+            parameter_status(name, replication_answers.setting(log, name, login=login))
+            for since, name in replication_answers.REPORTED_SETTINGS
             if major >= since
         )
         key = backend_key_data(self._pid, NO_CANCEL_KEY)
@@ -341,26 +341,28 @@ class _Commands:
             return
         match command:
             case IdentifySystem():
-                self._client.send(answers.identify_system(log, await log.whole_end()))
+                self._client.send(replication_answers.identify_system(log, await log.whole_end()))
             case Show(setting):
-                self._client.send(answers.show(log, setting, login=login))
+                self._client.send(replication_answers.show(log, setting, login=login))
             case ReadSlot(name):
-                self._client.send(answers.read_slot(log, log.slots.slots.find(name)))
+                self._client.send(replication_answers.read_slot(log, log.slots.slots.find(name)))
             case CreateSlot():
-                self._client.send(await answers.create_slot(log, command, self._pid))
+                self._client.send(await replication_answers.create_slot(log, command, self._pid))
             case DropSlot(name, wait):
                 await log.slots.drop(name, pid=self._pid, wait=wait)
                 self._client.send(command_complete("DROP_REPLICATION_SLOT"))
             case TimelineHistory(timeline):
-                self._client.send(answers.timeline_history(log, timeline))
+                self._client.send(replication_answers.timeline_history(log, timeline))
             case StartReplication():
                 await self._stream(command)
             case PrimaryOnly(what):
-                raise answers.primary_only(log, what)
+                raise replication_answers.primary_only(log, what)
             case CreateLogicalSlot() | AlterSlot() | StartLogical():
                 raise no_logical_log()
             case SqlCommand() | BeginCopy():
-                self._client.send(answers.sql(log, text.strip(), replication=login.replication))
+                self._client.send(
+                    replication_answers.sql(log, text.strip(), replication=login.replication)
+                )
 
     def _note(self, command: Command) -> None:
         """Note in the audit whether the role refuses the command, or which slot it changes."""

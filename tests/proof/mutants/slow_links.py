@@ -66,7 +66,7 @@ SLOW_LINKS = (
         (
             Edit(
                 "Acceptor.on_tick",
-                "[Send(one, answers.SIGN_OF_LIFE) for one in sorted(receiving)]",
+                "[Send(one, acceptor_answers.SIGN_OF_LIFE) for one in sorted(receiving)]",
                 "[]",
             ),
         ),
