@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn, TypeAlias
 
 import click
 import pyarrow as pa
@@ -45,6 +45,8 @@ from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 
 FORMATS = ("parquet", "csv", "sql", "json")
 PLACES_SHOWN = 10
+
+OnNamesakes: TypeAlias = Callable[[str, Sequence[int]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +209,14 @@ def _changes(
     tables: Sequence[str],
     base: BaseDirectory | None,
     xid: int | None,
+    on_namesakes: OnNamesakes,
     later: Callable[[Database], Catalog] | None = None,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing.
 
-    `undo` gives `later`: it returns the catalogs that name labels, roles, and what regclass and its
-    like print. A name is then that of one table.
+    `on_namesakes` takes each name that several tables had, with their OIDs. `later` returns the
+    catalogs that name labels, roles, and what regclass and its like print. Without it, the catalogs
+    at each change name them.
     """
     plan, source = planned(archive, base), archive.source
     chosen = CommitRange.between(
@@ -230,15 +234,7 @@ def _changes(
         index=archive.index, later=None if later is None else later(database),
     )  # fmt: skip
     for name, oids in _namesakes(tables, history, database, start, end):
-        text = f"{name}: {len(oids)} tables had this name in the range"
-        if later is not None:
-            choices = " or ".join(f"--table {oid}" for oid in oids)
-            raise HistoryError(f"{text}; say which one to undo by its OID: {choices}")
-        shown = ", ".join(map(str, oids))
-        tell(
-            f"walkeeper: warning: {text}, and the changes of all of them are taken: for one of "
-            f"them name its OID ({shown})"
-        )
+        on_namesakes(name, oids)
     found = reader.read(tables, start, end)
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
@@ -270,6 +266,23 @@ def _namesakes(
     return [(name, oids) for name, oids in found if len(oids) > 1]
 
 
+def _warn_of_namesakes(name: str, oids: Sequence[int]) -> None:
+    shown = ", ".join(map(str, oids))
+    tell(
+        f"walkeeper: warning: {name}: {len(oids)} tables had this name in the range, and the "
+        f"changes of all of them are taken: for one of them name its OID ({shown})"
+    )
+
+
+def _refuse_namesakes(name: str, oids: Sequence[int]) -> NoReturn:
+    """Refuse to undo changes of tables that the operator may not mean."""
+    choices = " or ".join(f"--table {oid}" for oid in oids)
+    raise HistoryError(
+        f"{name}: {len(oids)} tables had this name in the range; say which one to undo by its "
+        f"OID: {choices}"
+    )
+
+
 def tell_of_missing(missing: Sequence[Undescribed]) -> None:
     """Name on stderr what the changes lack: a line for each kind and reason."""
     groups: dict[tuple[str, str], list[str]] = {}
@@ -288,7 +301,9 @@ def changes(
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:
         archive = Archive(source)
-        found, database, missing = _changes(archive, asked, tables, opened_base(asked), xid)
+        found, database, missing = _changes(
+            archive, asked, tables, opened_base(asked), xid, _warn_of_namesakes
+        )
         exit_code, name = archive.exit_code or missing, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
@@ -318,7 +333,9 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     archive = Archive(source)
     base = opened_base(asked)
     latest = cache(partial(_last_catalog, archive, base))
-    found, database, missing = _changes(archive, asked, tables, base, xid, latest)
+    found, database, missing = _changes(
+        archive, asked, tables, base, xid, _refuse_namesakes, latest
+    )
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     found = in_later_names(found, latest(database))
     partly: list[Change] = []
