@@ -17,7 +17,7 @@ import pytest
 from tests.proof.mutants import document, killers, syntax
 from tests.proof.mutants.attack import PYTEST, Kill, planted, run_in, simulate, turn_red
 from tests.proof.mutants.catalogue import MUTANTS
-from tests.proof.mutants.mutant import COMPILED, CONTROL, SIM, Edit, Mutant, plant
+from tests.proof.mutants.mutant import COMPILED, CONTROL, EXPLORED, SIM, Edit, Mutant, plant
 from tests.proof.mutants.syntax import DoesNotFit
 from tests.proof.mutants.table import Row, control_of_seeds, row_of, seeds_of
 from tests.proof.sim.search import BROKEN
@@ -118,6 +118,12 @@ def test_a_mutant_fits_and_is_python(mutant: Mutant) -> None:
         compile(text, file, "exec")
         source = ast.parse((ROOT / file).read_text())
         assert ast.dump(ast.parse(text)) != ast.dump(source), file
+
+
+def test_the_exploration_runs_the_source_that_is_named_so() -> None:
+    """A search for killers skips the exploration for an edit elsewhere."""
+    assert all((ROOT / place).exists() for place in EXPLORED), f"{EXPLORED=}"
+    assert sum(mutant.is_explored for mutant in MUTANTS) > OWN_MIN
 
 
 def test_a_mutant_that_does_not_fit_any_more_is_an_error(tmp_path: Path) -> None:

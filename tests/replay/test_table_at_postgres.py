@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.proof.recoveries.folds import difference
 from tests.replay.restored import restored
 from tests.replay.schemas import Schemas
 from tests.replay.sessions import Sessions
@@ -127,7 +128,7 @@ def _compare(played: Played) -> None:
                 assert past.column_names[-1] == "coverage"
                 rows = rows_of_text(past.drop_columns(["coverage"]))
                 expected = restore.rows(table)
-                assert rows == expected, _difference(table, lsn, rows, expected)
+                assert rows == expected, f"{table} at {Lsn(lsn)}: {difference(rows, expected)}"
                 assert set(past["coverage"].to_pylist()) <= {COMPLETE}
             sys.stderr.write(f"{Lsn(lsn)}: {len(tables)} tables equal\n")
 
@@ -170,18 +171,6 @@ def _record_ends(played: Played) -> list[int]:
     pass_over(open_files(str(played.wal)), plan, [take])
     spans = [(begin, unlocked.get(xid, 1 << 62)) for xid, begin in locked.items()]
     return [e for e in ends if not any(begin < e < end for begin, end in spans)]
-
-
-Rows = list[tuple[Any, ...]]
-
-
-def _difference(table: str, lsn: int, rows: Rows, expected: Rows) -> str:
-    text = f"{table} at {Lsn(lsn)}: {len(rows)} rows, expected {len(expected)}"
-    for row, other in zip(rows, expected, strict=False):
-        if row != other:
-            pairs = [(a, b) for a, b in zip(row, other, strict=False) if a != b]
-            return f"{text}; {row[0]} {other[0]}: {len(row)} {len(other)} {pairs[:4]}"
-    return text
 
 
 def test_a_dropped_table_comes_back_from_the_archive_alone(played: Played) -> None:

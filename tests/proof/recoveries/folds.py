@@ -66,6 +66,7 @@ def apply(rows: Counter[Row], found: list[Change], table: Described) -> None:
 
 
 def difference(rows: list[Row], expected: list[Row]) -> str:
+    """Return the counts of rows, and the first values that differ."""
     text = f"{len(rows)} rows, expected {len(expected)}"
     for row, other in zip(rows, expected, strict=False):
         if row != other:
