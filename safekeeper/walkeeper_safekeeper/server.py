@@ -2,9 +2,9 @@
 
     await serve(host, port, catalog=…, proposer_handler=…, now=…, on_ready=…)
 
-`opening` decides what a connection is, and whom its certificate names. `proposer_handler` gets a
-proposer's transport with the bytes received so far, and sets its own protocol. A client gets a
-session in a task of its own. Every other connection (HTTP, silence) gets a refusal, a line in the
+`new_connection` decides what a connection is, and whom its certificate names. `proposer_handler`
+gets a proposer's transport with the bytes received so far, and sets its own protocol. A client gets
+a session in a task of its own. Every other connection (HTTP, silence) gets a refusal, a line in the
 log, and is closed. No connection can harm another one.
 
 `serve` runs until it is cancelled. Then clients get 57P01, and it waits for them. It raises Refused

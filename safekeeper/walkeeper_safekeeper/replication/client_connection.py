@@ -2,8 +2,8 @@
 
 Reading is cancel-safe and may run in one task while others write. A message is never written in
 pieces with an await between them, so messages of several tasks never mix. The socket's buffer is
-bounded. WAL goes out only through `send_all`, which waits, with a time limit, until the client has
-taken enough of it. Small answers go out at once, and `has_room` says when to hold back.
+bounded. After each `send_wal` its caller waits with `drain`, which has a time limit, until the
+client has taken enough. Small answers go out at once, and `has_room` says when to hold back.
 """
 
 from __future__ import annotations
