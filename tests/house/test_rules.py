@@ -13,11 +13,13 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tests.proof.mutants.catalogue import MUTANTS
 from tests.support.folders import PRODUCT, ROOT
+from walkeeper_common.wire.framing import Message
 
 PAGE = ROOT / "docs" / "protocol.md"
 PROMISES = ROOT / "docs" / "proof.md"
@@ -132,6 +134,13 @@ def test_the_page_has_every_rule_once_and_in_order() -> None:
     assert list(RULES) == EXPECTED
     text = PAGE.read_text()
     assert not [name for name in RULES if f'<a id="{name.lower()}"></a>\n### {name} ' not in text]
+
+
+def test_the_page_has_every_message_once() -> None:
+    """The wire protocol is written down here alone: a message without a row has no reader."""
+    _, _, after = PAGE.read_text().partition("## Messages\n")
+    listed = re.findall(r"^\| (\w+) \|", after.partition("\n## ")[0], re.MULTILINE)[1:]
+    assert sorted(listed) == sorted(kind.__name__ for kind in get_args(Message))
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
