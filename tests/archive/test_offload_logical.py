@@ -14,7 +14,7 @@ from tests.support.change_consumer import create_slot, receive
 from tests.support.cluster import Daemon, lsn_of, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, received_ids
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster, received_ids
 from walkeeper_archive.verification import _flaw_of_entries
 
 pytestmark = pytest.mark.postgres

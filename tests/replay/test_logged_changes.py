@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark_pgwal.logical_tables import LoggedOptions, LoggedStreamReader
 from tests.support.cluster import lsn_of, walkeeper
 from tests.support.postgres_server import PostgresServer
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from walkeeper_common.lsn import Lsn
 from walkeeper_wal.errors import HistoryError
 

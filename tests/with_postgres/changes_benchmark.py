@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from tests.support.change_consumer import consumer_arguments, create_slot, drop_slot
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 
 ROWS = 100
 MARK = re.compile(rb"mark(\d{8})")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 
 FILL = "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, {}) i"
 PAUSE_S = 0.01

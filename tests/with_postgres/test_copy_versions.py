@@ -10,7 +10,7 @@ import pytest
 from tests.support.installations import binaries_or_skip, versions
 from tests.support.postgres_server import PostgresServer, installation
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS
+from tests.with_postgres.logical_cluster import SETTINGS
 from tests.with_postgres.test_logical_copy import CopyingCluster, is_copied
 
 pytestmark = pytest.mark.postgres

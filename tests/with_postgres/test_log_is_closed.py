@@ -12,8 +12,8 @@ from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.standbys import standby_of, wait_replayed
 from tests.support.waiting import LIMIT_S, wait_until
-from tests.with_postgres.test_logical import SETTINGS as LOGICAL_SETTINGS
-from tests.with_postgres.test_logical import LogicalCluster, inserts
+from tests.with_postgres.logical_cluster import SETTINGS as LOGICAL_SETTINGS
+from tests.with_postgres.logical_cluster import LogicalCluster, inserts
 from tests.with_postgres.test_refusals import assert_refused
 from tests.with_postgres.test_replace import add_safekeeper, lose_disk, replace_arguments
 from walkeeper_common.errors import LogClosed

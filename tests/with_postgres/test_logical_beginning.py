@@ -10,7 +10,7 @@ import pytest
 from tests.support.change_consumer import receive, transactions
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster, inserts
 from walkeeper_cli.snapshot.consumer_link import ConsumerLink
 from walkeeper_common.lsn import Lsn
 

@@ -17,7 +17,7 @@ from tests.support.change_consumer import create_slot, receive, transactions
 from tests.support.cluster import lsn_of
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster, inserts
 
 pytestmark = pytest.mark.postgres
 

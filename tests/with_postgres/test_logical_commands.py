@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer, program, run_program
-from tests.with_postgres.test_logical import LogicalCluster, primary  # noqa: F401
+from tests.with_postgres.logical_cluster import LogicalCluster, primary  # noqa: F401
 
 pytestmark = pytest.mark.postgres
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 
 pytestmark = pytest.mark.postgres
 

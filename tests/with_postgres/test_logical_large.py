@@ -24,7 +24,7 @@ from tests.support.cluster import lsn_of
 from tests.support.postgres_server import PostgresServer, run_program, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.test_logical import (  # noqa: F401
+from tests.with_postgres.logical_cluster import (  # noqa: F401
     SETTINGS,
     LogicalCluster,
     cluster,

@@ -15,7 +15,7 @@ from tests.support.change_consumer import (
 )
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 
 pytestmark = pytest.mark.postgres
 

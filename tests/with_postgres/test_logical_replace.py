@@ -19,7 +19,7 @@ from tests.support.cluster import lsn_of
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
-from tests.with_postgres.test_logical import (  # noqa: F401
+from tests.with_postgres.logical_cluster import (  # noqa: F401
     LogicalCluster,
     cluster,
     inserts,

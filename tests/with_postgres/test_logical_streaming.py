@@ -27,7 +27,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.seeds import drawn_seed
 from tests.support.waiting import wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.test_logical import (
+from tests.with_postgres.logical_cluster import (
     SETTINGS,
     LogicalCluster,
     check_stream,

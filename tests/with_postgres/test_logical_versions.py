@@ -18,7 +18,7 @@ from tests.support.installations import binaries_or_skip, versions
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, installation
 from tests.support.waiting import LIMIT_S, wait_until
-from tests.with_postgres.test_logical import (  # noqa: F401
+from tests.with_postgres.logical_cluster import (  # noqa: F401
     SETTINGS,
     ChangingSchema,
     LogicalCluster,

@@ -13,7 +13,7 @@ import pytest
 from tests.support.change_consumer import Replica, Row, receive, transactions
 from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer
-from tests.with_postgres.test_logical import (  # noqa: F401
+from tests.with_postgres.logical_cluster import (  # noqa: F401
     LogicalCluster,
     cluster,
     primary,

@@ -27,7 +27,7 @@ from tests.support.standbys import wait_replayed
 from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn, parse_segment_name

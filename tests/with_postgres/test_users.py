@@ -24,7 +24,7 @@ from tests.support.standbys import wait_replayed
 from tests.support.tls_cluster import TlsCluster
 from tests.support.waiting import wait_until
 from tests.tls_files import TlsFiles
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from tests.with_postgres.test_tls_clients import psql
 from walkeeper_cli.certs.authority import CA_CERTIFICATE
 from walkeeper_cli.users.writing import add_user, verifier_of
