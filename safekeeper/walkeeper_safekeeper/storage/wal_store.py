@@ -80,6 +80,9 @@ class Disk(Protocol):
     def read_at(self, name: str, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes."""
 
+    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+        """Return `size` bytes without a wait for the disk, or None; never fail."""
+
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all bytes in sequence, or raise; NoSpace writes none and allows a retry."""
 
@@ -467,8 +470,7 @@ class WalStore:
         """Point 3 above: once, when the first whole record end has become durable."""
         if self._head_known or durable_lsn < self._first_lsn + LONG_HEADER_BYTES:
             return
-        end = self.head_end()
-        if durable_lsn < end:
+        if durable_lsn < (end := self.head_end()):
             return
         if end > self._first_lsn:
             body = self._first_lsn.to_bytes(8, "big") + end.to_bytes(8, "big")
@@ -487,9 +489,7 @@ class WalStore:
     def _named_files(self) -> set[File]:
         """Return the files with names of the log's timelines; other names are not ours.
 
-        The exception is a log that was cut to its very beginning. It goes on with another timeline
-        than that of its only file.
-        """
+        The only file of a log that was cut to its very beginning may be of another timeline."""
         found = set()
         for name in self.disk.names():
             try:
