@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
-from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
@@ -51,6 +51,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import final_marks
 from walkeeper_safekeeper.driver_ports import KeepsOrphans, OlderWal, Surroundings, Worker
 from walkeeper_safekeeper.fast_appends import FastPath, MakeFastAppends
+from walkeeper_safekeeper.storage.cached_wal import cached_wal
 from walkeeper_safekeeper.storage.segment_filling import fill_segment
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
@@ -59,6 +60,7 @@ GROUP_BYTES_MAX = 8 << 20
 APPEND_BYTES = FRAME_HEAD.size + AppendRequest.LAYOUT.size  # an append's frame without its WAL
 BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more
 QUEUED_BYTES_MAX = 32 << 20
+FIND_BYTES_MAX = 32 << 10  # the loop itself walks so many new records
 
 Range: TypeAlias = tuple[Lsn, Lsn]  # [begin, end)
 
@@ -99,6 +101,7 @@ class Driver:
         self.damaged: Range | None = None  # by a scrub; reads of it are refused
         self._followed = acceptor.durable.history  # by the names of the store's files
         self._whole = WholeRecords()
+        self._finds = 0  # looks for whole records that are under way on the reader
         self._looked_at: tuple[Lsn, int] | None = None  # commit_lsn and truncations, of `_whole`
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was requested
 
@@ -377,6 +380,11 @@ class Driver:
                 done(result)
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
+        if not self.is_damaged(begin_lsn, end_lsn):
+            wal = cached_wal(self.store, begin_lsn, end_lsn)
+            if wal is not None:
+                done(wal)
+                return
         self._read_wal(begin_lsn, end_lsn, finish, self.others)
 
     @property
@@ -391,6 +399,7 @@ class Driver:
             return False
 
         def found(result: object) -> None:
+            self._finds -= 1
             if isinstance(result, WalkeeperError):
                 done(result)
                 return
@@ -399,8 +408,24 @@ class Driver:
                 self._whole, self._looked_at = result, at  # else: of bytes that were cut
             done(None)
 
-        self._reader.submit(lambda: whole_records(self.store, self._whole, at[0]), found)
+        self._finds += 1
+        if self._finds == 1 and self._is_brief_find(at[0]):
+            found(self._found_now(at[0]))
+        else:
+            self._reader.submit(lambda: whole_records(self.store, self._whole, at[0]), found)
         return True
+
+    def _is_brief_find(self, commit_lsn: Lsn) -> bool:
+        """Return True if the new records are few, and in the page cache: the loop may walk them."""
+        begin_lsn = self._whole.end_lsn.round_down(WAL_PAGE_BYTES)
+        is_short = commit_lsn - begin_lsn <= FIND_BYTES_MAX
+        return is_short and cached_wal(self.store, begin_lsn, commit_lsn) is not None
+
+    def _found_now(self, commit_lsn: Lsn) -> WholeRecords | WalkeeperError:
+        try:
+            return whole_records(self.store, self._whole, commit_lsn)
+        except WalkeeperError as error:
+            return error
 
     def remove(self, removal: Callable[[WalStore], None]) -> None:
         """Run a removal of WAL (retention.py) on the writer; the core learns what is left."""

@@ -54,6 +54,27 @@ def test_descriptors_are_bounded_and_follow_their_names(tmp_path: Path) -> None:
     assert open_below(tmp_path) == before
 
 
+def test_cached_bytes_are_those_of_the_file_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.allocate("f", 8192)
+    disk.write_at("f", 4096, [b"ab", b"cd"])
+    assert disk.read_at("f", 4096, 4) == b"abcd"  # it is open now
+    assert disk.read_cached("f", 4096, 4) in (b"abcd", None)  # not every file system can say
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, at, flags: os.readv(file, buffers))
+    assert disk.read_cached("f", 0, 8192) is not None
+    assert disk.read_cached("f", 8190, 4) is None, "the file is shorter"
+    assert disk.read_cached("closed", 0, 1) is None, "to open a file may take its time"
+
+    def would_wait(file: int, buffers: list[bytearray], at: int, flags: int) -> int:
+        assert flags == os.RWF_NOWAIT
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", would_wait)
+    assert disk.read_cached("f", 0, 4) is None
+
+
 def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     claimed = claim_data_directory(path, 1)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.faulty_shelf import FaultyShelf
 from tests.support.frames import give
@@ -25,6 +27,7 @@ from walkeeper_common.wire.messages import (
     RejectCode,
 )
 from walkeeper_fastpath.switch import append_path
+from walkeeper_safekeeper import driver
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
@@ -228,6 +231,69 @@ def test_an_answer_after_a_persist_that_failed_is_never_sent() -> None:
     bench.writer.run_all()
     told = [type(message) for message in bench.heard.messages]
     assert AppendResponse not in told and acceptor.failure is not None, told
+
+
+def tip_bench(monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, Lsn]:
+    """Return a log with few new committed records, which a page cache has, and their end."""
+    bench, maker = Bench(), made_wal(4000)
+    known, end = maker.records[1].end_lsn, maker.records[3].end_lsn
+    bench.append(START, maker.read(START, end))
+    bench.writer.run_all()
+    bench.persist_commit(known)
+    bench.others.run_all()
+    assert bench.driver.find_whole(lambda _: None)
+    bench.others.run_all()
+    assert bench.driver.whole_lsn == known
+    bench.persist_commit(end)
+    monkeypatch.setattr(bench.disk, "read_cached", bench.disk.read_at)
+    return bench, end
+
+
+def test_a_reader_at_the_tip_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, end = tip_bench(monkeypatch)
+    learned: list[WalkeeperError | None] = []
+    assert bench.driver.find_whole(learned.append)
+    assert learned == [None] and bench.driver.whole_lsn == end
+    read: list[object] = []
+    bench.driver.read_committed(START, end, read.append)
+    assert read == [bench.driver.store.read(START, end)] and not bench.others.jobs
+
+
+def test_wal_that_the_page_cache_lacks_is_read_on_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, end = tip_bench(monkeypatch)
+    monkeypatch.setattr(bench.disk, "read_cached", lambda *_: None)
+    learned: list[WalkeeperError | None] = []
+    read: list[object] = []
+    assert bench.driver.find_whole(learned.append)
+    bench.driver.read_committed(START, end, read.append)
+    assert not learned and not read and len(bench.others.jobs) == 2
+    bench.others.run_all()
+    assert learned == [None] and read == [bench.driver.store.read(START, end)]
+
+
+def test_many_new_records_are_walked_on_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = tip_bench(monkeypatch)
+    monkeypatch.setattr(driver, "FIND_BYTES_MAX", 100)
+    learned: list[WalkeeperError | None] = []
+    assert bench.driver.find_whole(learned.append)
+    assert not learned and len(bench.others.jobs) == 1
+
+
+def test_a_look_on_the_loop_does_not_overtake_one_on_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The older one ends last, and would take the end of whole records back."""
+    bench, _ = tip_bench(monkeypatch)
+    learned: list[WalkeeperError | None] = []
+    with monkeypatch.context() as lacking:
+        lacking.setattr(bench.disk, "read_cached", lambda *_: None)
+        assert bench.driver.find_whole(learned.append)
+    assert bench.driver.find_whole(learned.append)
+    assert not learned and len(bench.others.jobs) == 2
+    bench.others.run_all()
+    assert learned == [None, None]
 
 
 def test_the_end_of_whole_records_is_not_learned_from_wal_after_a_truncation() -> None:

@@ -32,8 +32,10 @@ from walkeeper_common.postgres.pgwire import (
     Keepalive,
     XLogData,
 )
+from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.wal_stream import (
     CHUNK_BYTES_MAX,
+    READ_BYTES_MAX,
     StreamLimits,
     message_end,
 )
@@ -65,7 +67,7 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment() -> None:
         found = await client.until(b"Z")
         assert (tags(found), completed(found)) == ("cCCZ", ["START_STREAMING", "START_REPLICATION"])
         for begin, end in log.reads:
-            assert end - begin <= CHUNK_BYTES_MAX
+            assert end - begin <= READ_BYTES_MAX
             assert begin // MIB == (int(end) - 1) // MIB
         assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
 
@@ -356,6 +358,42 @@ def test_bytes_read_before_a_truncation_are_not_sent_after_it() -> None:
         assert tags(await client.until(b"Z")) == "E"
 
     run_with_server(catalog_of, scenario)
+
+
+def test_a_client_that_lags_costs_one_read_for_many_messages() -> None:
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {FIRST_LSN}")
+        for _ in range(3 * MIB // CHUNK_BYTES_MAX):
+            got = await client.replicated()
+            assert isinstance(got, XLogData) and len(got.payload) == CHUNK_BYTES_MAX
+        assert [end - begin for begin, end in log.reads] == [MIB] * 3
+
+    run_with_server(catalog_of, scenario)
+
+
+def test_bytes_read_ahead_are_not_sent_after_a_truncation() -> None:
+    """The whole read is promised: a truncation below its end ends the connection."""
+
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        client = await RawClient.connect(port)
+        drain = ClientConnection.drain
+
+        async def cut_first(client: ClientConnection, timeout_s: float) -> None:
+            for reader in log.readers:
+                if reader.sent_lsn == FIRST_LSN + CHUNK_BYTES_MAX:
+                    log.readers.end_those_sent_beyond(reader.sent_lsn)
+            await drain(client, timeout_s)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClientConnection, "drain", cut_first)
+            await client.start(f"START_REPLICATION {FIRST_LSN}")
+            found = await client.until(b"Z")
+        assert tags(found) == "dE" and sqlstates(found) == ["57P01"]
+
+    run_with_server(catalog_of, scenario, limits=IMPATIENT)
 
 
 def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on() -> None:

@@ -181,6 +181,10 @@ class FaultyDisk:
             raise StorageError(f"reading {name}: it ends {size - len(data)} bytes short")
         return data
 
+    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+        """Return None: it has no page cache, so that each read takes its worker's time."""
+        return None
+
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         self._operation()
         self._file(name).write(offset, b"".join(buffers))

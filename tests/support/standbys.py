@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.support.cluster import Cluster, Daemon, lsn_of
 from tests.support.postgres_server import PostgresServer, program, run_as_server_user
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 # The log of a healthy standby of PostgreSQL 13 to 18 from its start on, on one connection. The last
@@ -27,10 +27,13 @@ HEALTHY = re.compile(
 
 @contextlib.contextmanager
 def standby_of(
-    primary: PostgresServer, upstream_port: int, password: str = ""
+    primary: PostgresServer,
+    upstream_port: int,
+    password: str = "",
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[PostgresServer]:
     """Yield a started stock standby of a running primary, fed through `upstream_port` alone."""
-    standby = primary.base_backup()
+    standby = primary.base_backup(settings)
     try:
         feed_from(standby, upstream_port, password)
         (standby.data / "standby.signal").touch()
@@ -51,8 +54,8 @@ def feed_from(standby: PostgresServer, upstream_port: int, password: str = "") -
     standby.configure({"primary_conninfo": feed, "wal_retrieve_retry_interval": "200ms"})
 
 
-def wait_replayed(standby: PostgresServer, lsn: int) -> None:
-    wait_until(lambda: lsn_of(standby.sql(REPLAYED) or "0/0") >= lsn)
+def wait_replayed(standby: PostgresServer, lsn: int, timeout_s: float = LIMIT_S) -> None:
+    wait_until(lambda: lsn_of(standby.sql(REPLAYED) or "0/0") >= lsn, timeout_s)
 
 
 def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:

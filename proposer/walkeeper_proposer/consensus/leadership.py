@@ -298,10 +298,9 @@ class Leader:
 
     def go_on(self, member: Member, *, moves: bool, is_new: bool = False) -> list[Effect]:
         """Return the effects of an ack that follow the report."""
-        effects = self._announce_soon() if moves else []
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
-        effects += fed
+        effects = fed + (self._announce_soon() if moves else [])
         if moves or fed or self.is_paused:
             effects += self.bound_window()
         return effects
@@ -403,17 +402,26 @@ class Leader:
         return [RetainWal(self.telling.page_lsn)]
 
     def _announce_soon(self) -> list[Effect]:
-        """Send R10's heartbeat when commit_lsn moves. Under load an append carries it first."""
+        """Send R10's heartbeat when commit_lsn moves. Under load an append carries it first.
+
+        A member with standbys gets it at once if the quorum has all WAL that we have
+        (scenarios/commit_is_announced_at_once_to_standbys.txt)."""
+        read = [m for m in self._uninformed() if m.feedback.apply_lsn]
+        told = read if self.commit_lsn == self.window.end_lsn else []
+        effects: list[Effect] = [self.feeder.heartbeat(m) for m in told]
         if self._is_announcing:
-            return []
+            return effects
         self._is_announcing = True
-        return [AnnounceSoon()]
+        return [*effects, AnnounceSoon()]
+
+    def _uninformed(self) -> list[Member]:
+        """Return the members that neither an append nor a heartbeat has informed of commit_lsn."""
+        return [m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn]
 
     def announce(self) -> list[Effect]:
         """Send commit_lsn to all members that no append has informed of it meanwhile."""
         self._is_announcing = False
-        behind = (m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn)
-        return [self.feeder.heartbeat(m) for m in behind]
+        return [self.feeder.heartbeat(m) for m in self._uninformed()]
 
     def report(self) -> list[Effect]:
         """Report to PostgreSQL, if there is an LSN to report."""

@@ -102,6 +102,20 @@ class RealDisk:
             )
         return data
 
+    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+        """Return bytes of an open file, or None if the kernel would have to wait for the disk."""
+        file = self._files.hold(self._key(name))
+        if file is None:
+            return None
+        data = bytearray(size)
+        try:
+            done = os.preadv(file.descriptor, [data], offset, os.RWF_NOWAIT)
+        except OSError:  # EAGAIN, or the file system cannot say; a read that may wait tells more
+            return None
+        finally:
+            self._files.give_back(file)
+        return bytes(data) if done == size else None
+
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         file = self._hold_to_write(name)
         started_s = now_s()

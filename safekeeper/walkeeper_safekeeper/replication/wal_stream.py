@@ -45,6 +45,7 @@ from walkeeper_safekeeper.replication.client_connection import ClientConnection,
 from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
 
 CHUNK_BYTES_MAX = 128 << 10
+READ_BYTES_MAX = 1 << 20  # a client that lags needs fewer reads, as each may wait for a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,9 @@ def wal_removed(log: ServedLog, lsn: Lsn, timeline: int) -> SqlRefused:
     )
 
 
-def message_end(begin_lsn: Lsn, whole_lsn: Lsn, *, segment_bytes: int) -> Lsn:
+def message_end(
+    begin_lsn: Lsn, whole_lsn: Lsn, *, segment_bytes: int, bytes_max: int = CHUNK_BYTES_MAX
+) -> Lsn:
     """Return where the message that begins at begin_lsn ends; whole_lsn ends a record or a segment.
 
     A standby's replay wakes after each message and takes the rest of the page at a record's start
@@ -128,7 +131,7 @@ def message_end(begin_lsn: Lsn, whole_lsn: Lsn, *, segment_bytes: int) -> Lsn:
     """
     assert begin_lsn < whole_lsn, f"{begin_lsn=} {whole_lsn=}"
     segment_end = begin_lsn.round_down(segment_bytes) + segment_bytes
-    longest_end = begin_lsn + CHUNK_BYTES_MAX
+    longest_end = begin_lsn + bytes_max
     if whole_lsn <= longest_end:
         return min(whole_lsn, segment_end)
     return min(longest_end.round_down(WAL_PAGE_BYTES), segment_end)
@@ -155,6 +158,7 @@ class WalStream:
         self._ping_sent = False
         self._keepalive_owed = False
         self._copy_done_sent = False
+        self._ahead, self._ahead_lsn = b"", reader.sent_lsn  # read and not sent yet, and its begin
         self._slot_moved = asyncio.Event()
         self._ended = asyncio.Event()
         reader.on_end = self._ended.set
@@ -279,14 +283,13 @@ class WalStream:
         """Send one message of what lies below end_lsn, up to its `message_end`."""
         reader, log = self._reader, self._log
         begin = reader.sent_lsn
-        end = message_end(begin, end_lsn, segment_bytes=log.segment_bytes)
-        # The end is promised before the read. A truncation during the read then ends this
-        # connection, and the bytes that it replaced are never sent.
-        reader.promised_lsn = end
-        wal = await log.read_committed(begin, end)
+        if begin >= self._ahead_lsn + len(self._ahead):
+            await self._read_ahead(begin, end_lsn)
         if reader.end_reason:
             raise StreamEnded(reader.end_reason)
-        assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
+        until = min(self._ahead_lsn + len(self._ahead), end_lsn)
+        end = message_end(begin, until, segment_bytes=log.segment_bytes)
+        wal = self._ahead[begin - self._ahead_lsn : end - self._ahead_lsn]
         header = XLogData.pack_header(
             start_lsn=begin,
             wal_end_lsn=max(end, log.readable_lsn),
@@ -297,6 +300,19 @@ class WalStream:
         reader.sent_lsn = end
         self._sent_at_s = self._clock()
         await self._client.drain(self._limits.sender_timeout_s)
+
+    async def _read_ahead(self, begin: Lsn, end_lsn: Lsn) -> None:
+        """Read as many messages at once as READ_BYTES_MAX has room for.
+
+        The end is promised before the read. A truncation during the read, or before all is sent,
+        then ends this connection. The bytes that it replaced are never sent."""
+        log = self._log
+        segment, most = log.segment_bytes, READ_BYTES_MAX
+        end = message_end(begin, end_lsn, segment_bytes=segment, bytes_max=most)
+        self._reader.promised_lsn = end
+        wal = await log.read_committed(begin, end)
+        assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
+        self._ahead, self._ahead_lsn = wal, begin
 
     def _until_next_duty_s(self) -> float:
         """Return the time until a keepalive, a ping or the end of the client's time is due."""

@@ -33,6 +33,9 @@ class Disk(Protocol):
     def read_at(self, name: str, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes."""
 
+    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+        """Return `size` bytes without a wait for the disk, or None; never fail."""
+
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all bytes in sequence, or raise; NoSpace writes none and allows a retry."""
 

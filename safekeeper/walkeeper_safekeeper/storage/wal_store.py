@@ -433,8 +433,7 @@ class WalStore:
         """Point 3 above: once, when the first whole record end has become durable."""
         if self._head_known or durable_lsn < self._first_lsn + LONG_HEADER_BYTES:
             return
-        end = self.head_end()
-        if durable_lsn < end:
+        if durable_lsn < (end := self.head_end()):
             return
         if end > self._first_lsn:
             body = self._first_lsn.to_bytes(8, "big") + end.to_bytes(8, "big")
@@ -453,9 +452,7 @@ class WalStore:
     def _named_files(self) -> set[File]:
         """Return the files with names of the log's timelines; other names are not ours.
 
-        The exception is a log that was cut to its very beginning. It goes on with another timeline
-        than that of its only file.
-        """
+        The only file of a log that was cut to its very beginning may be of another timeline."""
         found = set()
         for name in self.disk.names():
             try:

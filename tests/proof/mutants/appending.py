@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import SEARCHED, SEED_MOVES, Edit, Mutant
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
+NO_BYTE = "it costs some milliseconds and no byte of a log"
+
 APPENDING = (
     Mutant(
         "gap-is-written",
@@ -162,11 +164,25 @@ APPENDING = (
         (Edit("Leader.advance_commit", "member.flush_lsn", "member.next_lsn"),),
     ),
     Mutant(
+        "standbys-wait-for-the-next-append",
+        "R10",
+        "a member with standbys gets a commit at once if no WAL is on its way",
+        (
+            Edit(
+                "Leader._announce_soon",
+                "read if self.commit_lsn == self.window.end_lsn else []",
+                "list[Member]()",
+            ),
+        ),
+        turns_red=f"{SCENARIO}[commit_is_announced_at_once_to_standbys]",
+        why_named=NO_BYTE,
+    ),
+    Mutant(
         "no-heartbeats",
         "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",
         (
-            Edit("Leader.go_on", "self._announce_soon() if moves else []", "list[Effect]()"),
+            Edit("Leader.go_on", "(self._announce_soon() if moves else [])", "list[Effect]()"),
             Edit(
                 "Proposer.on_tick", "effects.append(self.leader.feeder.heartbeat(member))", "pass"
             ),

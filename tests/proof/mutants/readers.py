@@ -10,6 +10,7 @@ FEEDING = "tests/proposer/test_feeding.py"
 SHARED = "tests/safekeeper/test_shared_slots.py::test_"
 NO_SLOTS = "the simulated safekeepers have no slots of clients"
 MEMBER_WAL = "tests/safekeeper/test_member_wal.py::test_"
+NO_PAGE_CACHE = "the simulated disks have no page cache"
 ONE_MEMBER = "the simulated readers ask the store, not the replication stream"
 
 READING = (
@@ -70,6 +71,38 @@ READING = (
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_the_end_of_whole_records_is_not_learned_from_wal_after_a_truncation",
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "bytes-read-ahead-outlive-a-truncation",
+        "R13",
+        "WAL that was read for a client and is not sent yet is promised to it as well",
+        (
+            Edit(
+                "WalStream._read_ahead",
+                "self._reader.promised_lsn = end",
+                "self._reader.promised_lsn = begin",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_wal_stream.py::"
+        "test_bytes_read_ahead_are_not_sent_after_a_truncation",
+        why_named=ONE_MEMBER,
+    ),
+    Mutant(
+        "damaged-wal-from-the-page-cache",
+        "R13",
+        "no client gets WAL that a scrub found damaged, also if the page cache has it",
+        (Edit("Driver.read_committed", "not self.is_damaged(begin_lsn, end_lsn)", "True"),),
+        turns_red="tests/safekeeper/test_fast_append.py::test_nothing_of_a_damaged_segment_is_read",
+        why_named=NO_PAGE_CACHE,
+    ),
+    Mutant(
+        "older-look-at-records-ends-last",
+        "R13",
+        "the loop looks for whole records only while no look is on the thread",
+        (Edit("Driver.find_whole", "self._finds == 1", "True"),),
+        turns_red="tests/safekeeper/test_safekeeper_driver.py::"
+        "test_a_look_on_the_loop_does_not_overtake_one_on_the_thread",
+        why_named=NO_PAGE_CACHE,
     ),
     Mutant(
         "messages-end-within-a-page",
