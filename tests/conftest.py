@@ -6,6 +6,7 @@ tree gives the same verdict. `make soak` draws both anew.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import random
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.seeds import is_fixed, order_seed, seed_of_run
+from tests.support.spread_folders import temporary_files_spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +26,15 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the seeds, before pytest-randomly draws one of its own."""
+    """Fix the seeds, before pytest-randomly draws one of its own; spread temporary files."""
     if getattr(config.option, "randomly_seed", None) == "default":
         config.option.randomly_seed = order_seed()
     if config.pluginmanager.hasplugin("hypothesispytest"):
         _fix_hypothesis()
+    if not hasattr(config, "workerinput"):  # a worker inherits the environment
+        spread = contextlib.ExitStack()
+        spread.enter_context(temporary_files_spread())
+        config.add_cleanup(spread.close)
 
 
 def _fix_hypothesis() -> None:

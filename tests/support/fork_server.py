@@ -1,10 +1,13 @@
 """A Python that has imported a command, and forks: each process of a test then starts at once.
 
-    python -m tests.support.fork_server DOOR MODULE COMMAND
+    python -m tests.support.fork_server DOOR MODULE FAMILY
 
 A new Python takes a third of a second to import a daemon's modules. The four daemons of a cluster
 took three quarters of its processor time. This program imports the modules once. Then it forks for
 each request, and the child becomes `python -m MODULE WORDS…`. The other side is forked.py.
+
+One program makes the processes of a family of commands. Each daemon is a family of its own, as its
+memory should not have the modules of others. `walkeeper restore` starts as PostgreSQL starts it.
 
 DOOR is the number of a socket. A request is a Request as JSON, with three descriptors: stdout,
 stderr and a pipe. The program writes the child's pid into the pipe, and later its exit status. Each
@@ -29,13 +32,32 @@ from typing import NamedTuple
 NUMBER = struct.Struct("!q")
 REQUEST_BYTES_MAX = 1 << 17
 PASSED = 3  # descriptors of a request
-# The modules that a command imports only when it runs.
+# The command that each family is named after, and the modules that it imports only when it runs.
 LATER = {
     "safekeeper": ("walkeeper_safekeeper.daemon", "walkeeper_safekeeper.settings", "psycopg"),
     "proposer": ("walkeeper_proposer.daemon", "walkeeper_proposer.settings", "asyncpg"),
-    "attach": ("walkeeper_admin.primary.attach", "asyncpg"),
-    "detach": ("walkeeper_admin.primary.detach", "asyncpg"),
+    "settle": (
+        "walkeeper_admin.archive_status",
+        "walkeeper_admin.check.all_checks",
+        "walkeeper_admin.closed_start",
+        "walkeeper_admin.create",
+        "walkeeper_admin.logs",
+        "walkeeper_admin.primary.attach",
+        "walkeeper_admin.primary.detach",
+        "walkeeper_admin.replace",
+        "walkeeper_admin.replaying",
+        "walkeeper_admin.slots",
+        "walkeeper_admin.switchover",
+        "walkeeper_proposer.settling",
+        "walkeeper_restore.standby_check.checking",
+    ),
 }
+# Commands of an operator, which take less time than their imports.
+OPERATORS = (
+    *("attach", "check", "create", "detach", "gate", "logs", "members", "replace", "settle"),
+    *("slots", "spare", "standby-check", "status", "switchover"),
+)
+FAMILIES = {name: name for name in LATER} | dict.fromkeys(OPERATORS, "settle")
 
 
 class Request(NamedTuple):
@@ -46,12 +68,13 @@ class Request(NamedTuple):
     directory: str
 
 
-def load(module: str, command: str) -> None:
-    """Import what `python -m MODULE COMMAND` will import."""
+def load(module: str, family: str) -> None:
+    """Import what `python -m MODULE COMMAND` will import, for each command of the family."""
     package = module.removesuffix(".__main__")
     importlib.import_module(f"{package}.program" if package == "walkeeper_cli" else package)
-    names = ("uvloop", f"walkeeper_cli.commands.{command}", *LATER.get(command, ()))
-    for name in names:
+    commands = [name.replace("-", "_") for name in FAMILIES if FAMILIES[name] == family]
+    names = [f"walkeeper_cli.commands.{command}" for command in commands]
+    for name in ("uvloop", *names, *LATER[family]):
         importlib.import_module(name)
 
 
@@ -114,8 +137,8 @@ def _tell(pipe: int, number: int) -> None:
 
 
 def main() -> None:
-    module, command = sys.argv[2], sys.argv[3]
-    load(module, command)
+    module, family = sys.argv[2], sys.argv[3]
+    load(module, family)
     gc.collect()
     gc.freeze()
     request = serve(socket.socket(fileno=int(sys.argv[1])))

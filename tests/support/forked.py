@@ -26,7 +26,7 @@ from threading import Lock
 
 from tests.support import fork_server
 from tests.support.folders import ROOT
-from tests.support.fork_server import LATER, NUMBER, Request
+from tests.support.fork_server import FAMILIES, NUMBER, Request
 from walkeeper_fastpath.switch import VARIABLE
 
 SWITCH = "WALKEEPER_TEST_FORKS"
@@ -81,7 +81,7 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 
 def starts_by_fork(module: str, words: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Return True if `python -m MODULE WORDS…` would be the same process by a fork."""
-    if os.environ.get(SWITCH) == "off" or not words or words[0] not in LATER:
+    if os.environ.get(SWITCH) == "off" or not words or words[0] not in FAMILIES:
         return False
     return _read_at_the_start(environment) == _read_at_the_start(os.environ)
 
@@ -99,7 +99,7 @@ def start(
     reading, writing = os.pipe()
     try:
         data = json.dumps(Request(words, dict(environment), os.getcwd())).encode()
-        socket.send_fds(_server(module, words[0]), [data], [output, errors, writing])
+        socket.send_fds(_server(module, FAMILIES[words[0]]), [data], [output, errors, writing])
     finally:
         os.close(writing)
     number = os.read(reading, NUMBER.size)
@@ -124,21 +124,21 @@ def run(
     return subprocess.CompletedProcess([module, *words], code, *texts)
 
 
-def _server(module: str, command: str) -> socket.socket:
-    """Return the door of this process's server for the command, which it starts if need be."""
+def _server(module: str, family: str) -> socket.socket:
+    """Return the door of this process's server for the family, which it starts if need be."""
     with _lock:
-        if (module, command) not in _servers:
+        if (module, family) not in _servers:
             ours, door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with door:
                 number = str(door.fileno())
                 server = subprocess.Popen(
-                    [sys.executable, "-m", fork_server.__name__, number, module, command],
+                    [sys.executable, "-m", fork_server.__name__, number, module, family],
                     cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                     pass_fds=[door.fileno()],
                 )  # fmt: skip
-            _servers[module, command] = ours
+            _servers[module, family] = ours
             atexit.register(_end, server, ours)
-        return _servers[module, command]
+        return _servers[module, family]
 
 
 def _end(server: subprocess.Popen[bytes], ours: socket.socket) -> None:

@@ -37,6 +37,8 @@ SETTINGS: Mapping[str, str] = {
     "max_replication_slots": "10",
     "wal_level": "replica",
     "autovacuum": "off",
+    # Compilers of queries are large, and no test has a query that needs one. pg_rewind's takes it.
+    "jit": "off",
     # A checkpoint or a running-xacts record in the middle would move LSNs under a test.
     "checkpoint_timeout": "1h",
     "max_wal_size": "10GB",

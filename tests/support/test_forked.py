@@ -31,7 +31,14 @@ def safekeeper(kind: type[Daemon], directory: Path, **environment: str) -> Daemo
     return kind("safekeeper", ("safekeeper", *where), directory / "log", environment=environment)
 
 
-@pytest.mark.parametrize("words", [("safekeeper", "--help"), ("attach", "--bogus"), ("proposer",)])
+NOBODY = ("--safekeepers", "127.0.0.1:1")
+SAID = [
+    *[("safekeeper", "--help"), ("attach", "--bogus"), ("proposer",), ("standby-check", "-D", "/")],
+    *[("settle", "--help"), ("status", *NOBODY), ("members", *NOBODY)],
+]
+
+
+@pytest.mark.parametrize("words", SAID)
 def test_a_command_says_the_same_and_ends_with_the_same_code(words: tuple[str, ...]) -> None:
     environment = server_environment()
     assert forked.starts_by_fork(MODULE, words, environment)

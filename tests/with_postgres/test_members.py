@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import WALKEEPER, Cluster
+from tests.support.cluster import WALKEEPER, Cluster, walkeeper
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
@@ -23,9 +23,8 @@ TIMEOUT = ("--timeout", f"{LIMIT_S}s")
 
 def members(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    arguments = ["members", *words, "--safekeepers", cluster.addresses]
-    return subprocess.run([*WALKEEPER, *arguments], env=server_environment(), capture_output=True,
-                          text=True, check=False, timeout=4 * LIMIT_S)  # fmt: skip
+    arguments = ("members", *words, "--safekeepers", cluster.addresses)
+    return walkeeper(*arguments, timeout_s=4 * LIMIT_S)
 
 
 def change(cluster: Cluster, *words: str) -> str:

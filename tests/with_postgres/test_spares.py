@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 
 import pytest
 
-from tests.support.cluster import WALKEEPER, Cluster
+from tests.support.cluster import Cluster, walkeeper
 from tests.support.journal import Journal
-from tests.support.postgres_server import server_environment
 from tests.support.segment_files import assert_same_wal
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
@@ -24,9 +22,8 @@ GRACE_S = 2
 
 def spare(cluster: Cluster, *words: str) -> str:
     """Run the command to its end; return what it prints."""
-    arguments = ["spare", *words, "--safekeepers", cluster.addresses, *TIMEOUT]
-    done = subprocess.run([*WALKEEPER, *arguments], env=server_environment(), capture_output=True,
-                          text=True, check=False, timeout=4 * LIMIT_S)  # fmt: skip
+    arguments = ("spare", *words, "--safekeepers", cluster.addresses, *TIMEOUT)
+    done = walkeeper(*arguments, timeout_s=4 * LIMIT_S)
     assert done.returncode == 0, done
     return done.stdout
 
