@@ -114,13 +114,13 @@ def test_a_newcomer_that_blocks_commits_is_named() -> None:
         (
             {1: DEAF, 3: LEADER},
             NO_QUORUM,
-            "no quorum: commits hang; blocked by h2:1 (does not answer), "
+            "no quorum: commits hang; blocked by safekeeper 2 at h2:1 (does not answer), "
             "safekeeper 1 (does not hear the proposer)",
         ),
         (
             {1: LEADER, 3: LEADER},
             DEGRADED,
-            "degraded: h2:1 (does not answer); commits go on",
+            "degraded: safekeeper 2 at h2:1 (does not answer); commits go on",
         ),
         (
             {1: DEAF, 2: DEAF, 3: DEAF},  # created, settled, or between two proposers
