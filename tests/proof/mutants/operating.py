@@ -272,6 +272,14 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "marker-across-a-page",
+        "check",
+        "the marker's record crosses no page, so its text stands in WAL without a break",
+        (Edit("marker._emitted", "lsn % WAL_PAGE_BYTES >= MESSAGE_BYTES_MAX", "True"),),
+        turns_red="tests/cli/test_marker.py::test_a_marker_that_crosses_a_page_is_written_again",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "check-overlooks-a-full-disk",
         "check",
         "`check` warns of a disk with little space",
