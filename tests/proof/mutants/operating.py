@@ -20,6 +20,7 @@ NO_FIGURES = "no oracle reads a figure of /metrics"
 CONNECTING = "tests/proposer/test_connection_errors.py::test_"
 AWAY = "tests/proposer/test_away_members.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
+GATE = "tests/cli/test_gate_wait.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
 NO_LANGUAGES = "the simulated primary answers in no language"
 
@@ -269,6 +270,14 @@ OPERATING = (
             ),
         ),
         turns_red=CHECK + "the_worst_finding_gives_the_exit_code",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "gate-gives-up",
+        "closed_start",
+        "`gate` waits for the quorum without a limit",
+        (Edit("closed_start.wait_durable", "timeout=NO_LIMIT_S", "timeout=None"),),
+        turns_red=GATE + "the_wait_for_the_quorum_outlives_the_limit_of_a_statement",
         why_named=NO_COMMANDS,
     ),
     Mutant(
