@@ -28,7 +28,7 @@ from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.sync_path import sync_path
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import NO_LIMIT_S, connected
 
 OPEN_SUFFIX = ".walkeeper_open"
 POLL_S = 0.1
@@ -70,7 +70,7 @@ def start_closed(settings: GateSettings, *, say: Callable[[str], None]) -> Opene
     began_s = time.monotonic()
     _start(settings.command, settings.timeout_s)
     asyncio.run(_wait_started(settings.dsn, settings.timeout_s))
-    lsn = asyncio.run(_wait_durable(settings.dsn, say))
+    lsn = asyncio.run(wait_durable(settings.dsn, say))
     reopen(hba)
     asyncio.run(_reload(settings.dsn))
     return Opened(lsn, time.monotonic() - began_s)
@@ -168,7 +168,7 @@ async def _wait_started(dsn: str, timeout_s: float) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
+async def wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
     """Return an LSN when a quorum has all WAL before it, or None for a standby."""
     async with connected(dsn) as sql:
         found = await sql.fetchrow(STATE)
@@ -184,7 +184,7 @@ async def _wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
         await sql.execute("SET synchronous_commit = on; SET statement_timeout = 0")
         warnings: list[str] = []
         sql.add_log_listener(lambda _, notice: warnings.append(str(notice)))
-        commit = asyncio.create_task(sql.fetchval(COMMIT, timeout=None))
+        commit = asyncio.create_task(sql.fetchval(COMMIT, timeout=NO_LIMIT_S))
         while not (await asyncio.wait([commit], timeout=SAY_EVERY_S))[0]:
             say("closed: waiting until a quorum has all WAL of this server; see `walkeeper status`")
         try:

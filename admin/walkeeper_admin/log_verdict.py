@@ -207,8 +207,8 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"
-        whose = name_of(line)
-        found.append(Reason(code, State.WARNING, text, remedy, None, line["id"], whose))
+        whose, since = name_of(line), line.get("away_since")
+        found.append(Reason(code, State.WARNING, text, remedy, since, number_of(line), whose))
     return found
 
 
@@ -428,8 +428,17 @@ def shown_replacing(change: dict[str, Any], lines: Sequence[dict[str, Any]]) -> 
 
 
 def name_of(line: dict[str, Any]) -> str:
-    """Return the member's name for people: its id, or its address if it did not answer."""
-    return f"safekeeper {line['id']}" if line["id"] is not None else f"{line['address']}"
+    """Return the member's name for people: its id, and its address if it did not answer."""
+    number = number_of(line)
+    if number is None or line["id"] is not None:
+        return f"{line['address']}" if number is None else f"safekeeper {number}"
+    return f"safekeeper {number} at {line['address']}"
+
+
+def number_of(line: dict[str, Any]) -> int | None:
+    """Return the member's id, of a silent one as others have it (silent_members.py); or None."""
+    number: int | None = line["id"]
+    return line.get("expected_id") if number is None else number
 
 
 def _ids(cluster: dict[str, Any]) -> set[int]:

@@ -11,7 +11,15 @@ from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
 from walkeeper_admin.closed_logs import closed_facts
-from walkeeper_admin.log_verdict import State, Verdict, ignoring, judge, name_of, trouble_of
+from walkeeper_admin.log_verdict import (
+    State,
+    Verdict,
+    ignoring,
+    judge,
+    name_of,
+    number_of,
+    trouble_of,
+)
 from walkeeper_admin.member_sets import (
     have_quorum,
     is_learning,
@@ -24,6 +32,7 @@ from walkeeper_admin.member_sets import (
     zone_lines,
 )
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
+from walkeeper_admin.silent_members import name_silent
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn
@@ -80,6 +89,7 @@ async def gather(
     of_spares = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in others))
     lines = [_line(answer, facts) for answer in answers]
     document: dict[str, Any] = {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
+    name_silent(lines, document["cluster"])
     document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
     if dsn is not None:
         document["cluster"]["primary"] = await asked_primary(dsn, document["cluster"]["proposer"])
@@ -199,6 +209,7 @@ def _cluster(
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
+        unknown |= {"away": None}
         lists: dict[str, Any] = {"not_hearing": [], "members": [], "spares": [], "repair": None}
         zones = {"ack_zones": 0, "zones": [], "zone_failures": {}}
         return {"name": cluster, **unknown, **lists, **zones}
@@ -222,6 +233,7 @@ def _cluster(
         "replacing": _replacing(facts, known),
         "changing": _changing(facts, known),
         "proposer": leader,
+        "away": _reported_away(known, leader),
         "repair": (primary or {}).get("repair"),
         "primary": primary and {name: it for name, it in primary.items() if name != "repair"},
         "kind": best.get("kind"),
@@ -294,6 +306,18 @@ def _primary(
     return max(told, key=lambda primary: primary["since"] or "", default=None)
 
 
+def _reported_away(
+    known: Sequence[dict[str, Any]], leader: dict[str, Any] | None
+) -> list[dict[str, Any]] | None:
+    """Return the members that the proposer that leads has no answer of, or None without a report.
+
+    Each safekeeper has the last report that it received. The one with the newest absence counts."""
+    told = [a["away"] for a in known if _hears(a, leader) and a.get("away") is not None]
+    return max(
+        told, key=lambda away: max((each["since"] or "" for each in away), default=""), default=None
+    )
+
+
 def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
     """Return True if the safekeeper follows `leader`, and so acknowledges its WAL."""
     heard = answer["proposer"]
@@ -328,7 +352,7 @@ def table(document: dict[str, Any]) -> str:
         lsns = [line[name] or "-" for name in positions]
         term = "-" if line["term"] is None else str(line["term"])
         standbys = ",".join(s["application_name"] for s in line["standbys"]) or "-"
-        rows.append((str(line["id"] or "-"), line["address"], state, term, *lsns, standbys))
+        rows.append((str(number_of(line) or "-"), line["address"], state, term, *lsns, standbys))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     padded = [[c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows]
     text = ["  ".join(row).rstrip() for row in padded]
@@ -360,7 +384,8 @@ def table(document: dict[str, Any]) -> str:
 def _error_of(line: dict[str, Any]) -> str:
     """Return a member's error, which begins with its name."""
     name, error = name_of(line), str(line["error"])
-    return error if error.startswith((name, f"safekeeper at {name}")) else f"{name}: {error}"
+    known = (name, f"safekeeper at {line['address']}")
+    return error if error.startswith(known) else f"{name}: {error}"
 
 
 def _what_to_do(found: Verdict) -> list[str]:

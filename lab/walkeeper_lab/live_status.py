@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from walkeeper_admin.log_verdict import number_of
 from walkeeper_admin.primary.primary_settings import standbys
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, state_of, verdict
 from walkeeper_common.errors import Refused
@@ -72,7 +73,7 @@ def _table(document: dict[str, Any]) -> Table:
         state = Text(state_of(line), "green" if state_of(line) == "ok" else "bold red")
         values = ["-" if line[name] is None else str(line[name]) for name in COLUMNS]
         readers = ", ".join(standby["application_name"] for standby in line["standbys"]) or "-"
-        table.add_row(str(line["id"] or "-"), line["address"], state, *values, readers)
+        table.add_row(str(number_of(line) or "-"), line["address"], state, *values, readers)
     return table
 
 

@@ -14,17 +14,9 @@ from dataclasses import dataclass
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
+from walkeeper_proposer.away_members import MemberIds, MemberView
 
 HANG_S, STILL_S = 1.0, 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """One safekeeper as the leader has it. `acceptor_id` is None until it has greeted."""
-
-    address: str
-    acceptor_id: int | None
-    attached: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ class Incidents:
     """The state after the last lines. A new term of this process goes on with it."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
+        self._ids = MemberIds()
         self._attached: dict[str, bool] = {}
         self._short_since: float | None = None  # fewer are attached than a commit needs
         self._still: tuple[Lsn, float] | None = None  # commit_lsn, while WAL waits, and since when
@@ -65,12 +57,11 @@ class Incidents:
         if view is None:
             self._short_since = self._still = None
             return []
+        self._ids.learn(view.members)
         lines = [line for member in view.members for line in self._member(member, view)]
         return lines + self._guarantee(view) + self._commits(view, now_s)
 
     def _member(self, member: MemberView, view: LeaderView) -> list[Line]:
-        if member.acceptor_id is not None:
-            self._ids[member.address] = member.acceptor_id
         before = self._attached.get(member.address)
         self._attached[member.address] = member.attached
         if before in (None, member.attached):
@@ -146,7 +137,7 @@ class Incidents:
         return []
 
     def _name(self, member: MemberView) -> str:
-        known = self._ids.get(member.address)
+        known = self._ids.of(member.address)
         return f"safekeeper {known} at {member.address}" if known else f"{member.address}"
 
 

@@ -1,4 +1,4 @@
-"""Tells each safekeeper about the primary, and the log about incidents. An asyncio shell.
+"""Tells each safekeeper of the primary and of absent members, and the log of incidents. A shell.
 
     PrimaryReporter(…).run()     until cancelled
 
@@ -20,10 +20,13 @@ from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.shell.safekeeper_connection import open_streams
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Conversation
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
 from walkeeper_common.zones import lacking_zones
+from walkeeper_proposer.away_members import AwayMembers, MemberView
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.incidents import Incidents, LeaderView, MemberView
+from walkeeper_proposer.incidents import Incidents, LeaderView
 from walkeeper_proposer.postgres.sync_state import SyncState
 
 logger = logging.getLogger("walkeeper.commits")
@@ -49,17 +52,18 @@ class PrimaryReporter:
         self._repair = repair
         self._sync_state = sync_state
         self._since, self._state = 0, (False, False, "")
+        self._away = AwayMembers()
 
     async def run(self) -> NoReturn:
         """Report until cancelled. A safekeeper that hangs delays the others by SEND_TIMEOUT_S."""
         loop = asyncio.get_running_loop()
-        told: PrimaryReport | None = None
+        told: tuple[Message, ...] = ()
         told_at = 0.0
         while True:
-            report = self.report()
-            if report is not None and (report != told or loop.time() - told_at >= REPORT_S):
-                told, told_at = report, loop.time()
-                await asyncio.gather(*(_send(each, report) for each in self._addresses()))
+            reports = self.reports()
+            if reports and (reports != told or loop.time() - told_at >= REPORT_S):
+                told, told_at = reports, loop.time()
+                await asyncio.gather(*(_send(each, reports) for each in self._addresses()))
             await asyncio.sleep(LOOK_S)
 
     async def watch(self) -> NoReturn:
@@ -71,18 +75,11 @@ class PrimaryReporter:
             await asyncio.sleep(LOOK_S)
 
     def _view(self) -> LeaderView | None:
-        core, addresses = self._core(), self._addresses()
+        core = self._core()
         leader = core.leader
         if leader is None:
             return None
-        members = [
-            MemberView(
-                shown_address(addresses[member.link]),
-                member_id(member.name) if member.name else None,
-                member.attached,
-            )
-            for member in core.members
-        ]
+        members = self._members()
         configuration = leader.configuration
         quorum = configuration.holders_min
         here = [member.name for member in core.members if member.attached]
@@ -96,8 +93,29 @@ class PrimaryReporter:
             lacks=lacking_zones(configuration.sets, here) or "",
         )
 
+    def _members(self) -> list[MemberView]:
+        addresses = self._addresses()
+        return [
+            MemberView(
+                shown_address(addresses[member.link]),
+                member_id(member.name) if member.name else None,
+                member.attached,
+            )
+            for member in self._core().members
+        ]
+
+    def reports(self) -> tuple[Message, ...]:
+        """Return the present reports, or none if this proposer does not lead.
+
+        A safekeeper of an older version closes the connection on the second one."""
+        report = self.report()
+        if report is None:
+            return ()
+        away = self._away.observe(self._members(), int(time()))
+        return report, MembersReport(report.cluster, report.proposer_id, away)
+
     def report(self) -> PrimaryReport | None:
-        """Return the present report, or None if this proposer does not lead."""
+        """Return the present report on the primary, or None if this proposer does not lead."""
         core, commits = self._core(), self._sync_state.commits
         if core.leader is None:
             return None
@@ -121,13 +139,14 @@ class PrimaryReporter:
         )
 
 
-async def _send(address: Address, report: PrimaryReport) -> None:
-    """Connect, send and close. A safekeeper that is away learns the next report."""
+async def _send(address: Address, reports: Sequence[Message]) -> None:
+    """Connect, send and close. A safekeeper that is away learns the next reports."""
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
             _, writer = await open_streams(address)
             try:
-                writer.write(Conversation(identity_of(writer.transport)).ask(report))
+                conversation = Conversation(identity_of(writer.transport))
+                writer.writelines([conversation.ask(report) for report in reports])
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()

@@ -212,6 +212,7 @@ class HostedLog:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
             self.sessions.primary.tick()
+            self.sessions.away.tick()
             self.driver.post(Tick(self.sessions.receiving()))
             if self._ticks % RETENTION_TICKS == 0:
                 await self._saved_slots(self.readable.slots.save())

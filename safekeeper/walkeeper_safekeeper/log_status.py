@@ -49,6 +49,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         **_disk(log),
         "proposer": _proposer(log),
         "primary": _primary(log),
+        "away": _away(log),
         "cluster": _cluster(log.cluster, configuration),
         "standbys": _standbys(log),
         "slots": [
@@ -200,6 +201,21 @@ def _primary(log: HostedLog) -> dict[str, object] | None:
         "error": report.error or None,
         "repair": report.repair or None,
     }
+
+
+def _away(log: HostedLog) -> list[dict[str, object]] | None:
+    """Return the members that the elected proposer has no answer of, or None without its report."""
+    report = log.sessions.away.of(log.driver.acceptor.durable.ballot.proposer_id)
+    if report is None:
+        return None
+    return [
+        {
+            "id": one.acceptor_id or None,
+            "address": one.address,
+            "since": shown_time(one.since),
+        }
+        for one in report.away
+    ]
 
 
 def _standbys(log: HostedLog) -> list[dict[str, object]]:

@@ -42,6 +42,7 @@ from walkeeper_common.wire.member_change import (
     MembersState,
     PromiseMembers,
 )
+from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendRequest,
@@ -83,6 +84,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     AppendRequest: _LEADERS,
     ReadRequest: _READERS,
     PrimaryReport: _LEADERS,
+    MembersReport: _LEADERS,
     SharedSlots: _LEADERS,  # and a safekeeper's own answer
     # Members: an elected proposer replaces a silent member by a spare (M6)
     MembersQuery: _PEERS,

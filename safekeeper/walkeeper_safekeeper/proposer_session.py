@@ -26,6 +26,7 @@ from walkeeper_common.wire.member_change import (
     MembersQuery,
     PromiseMembers,
 )
+from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.messages import (
     AppendRequest,
     ProposerElected,
@@ -116,7 +117,7 @@ class ProposerSession:
                 self._administer(message)
             case ReserveTimeline() | DropLog() | SharedSlots() | DigestQuery():
                 self._administer(message)
-            case PrimaryReport():
+            case PrimaryReport() | MembersReport():
                 self._learn(message)
             case ProposerGreeting():
                 self._greet(message)
@@ -178,11 +179,15 @@ class ProposerSession:
             self._remember(log, greeting)
             self._post(greeting)
 
-    def _learn(self, report: PrimaryReport) -> None:
+    def _learn(self, report: PrimaryReport | MembersReport) -> None:
         """Keep the report for `status`; a log that is not served here needs none."""
         found = self._catalog.hosted(report.cluster)
-        if not isinstance(found, Reject):
+        if isinstance(found, Reject):
+            return
+        if isinstance(report, PrimaryReport):
             found.sessions.primary.learn(report)
+        else:
+            found.sessions.away.learn(report)
 
     def _change_members(self, ask: MembersRequest) -> None:
         if self._log_of(ask.cluster) is not None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from walkeeper_common.wire.framing import Message
-from walkeeper_safekeeper.primary_facts import PrimaryFacts
+from walkeeper_common.wire.members_report import MembersReport
+from walkeeper_common.wire.primary_report import PrimaryReport
+from walkeeper_safekeeper.proposer_reports import ProposerReports
 
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
@@ -31,7 +33,8 @@ class ProposerSessions:
 
     def __init__(self) -> None:
         self.by_connection: dict[int, Session] = {}
-        self.primary = PrimaryFacts()
+        self.primary = ProposerReports[PrimaryReport]()
+        self.away = ProposerReports[MembersReport]()
         self._paused: list[Session] = []
         self._proposers: dict[bytes, tuple[str, str]] = {}
 

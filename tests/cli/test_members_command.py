@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_status import DOWN, document, line
+from tests.cli.status_documents import DOWN, document, line
 from tests.consensus.test_pure_member_sets import set_of
 from tests.consensus.test_pure_resizing import Any as Few
 from walkeeper_admin.log_verdict import judge

@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.status_documents import (
+    AWAY,
+    DEAF,
+    DOWN,
+    LEADER,
+    MEMBERS,
+    OTHER,
+    asked,
+    document,
+    line,
+)
 from tests.house.monitoring.alerts import ALERTS
 from tests.support.folders import ROOT
 from tests.support.scenario_words import CREATION_LSN, configuration_of
 from walkeeper_admin import log_verdict as judging
-from walkeeper_admin import status
 from walkeeper_admin.log_verdict import TROUBLES
 from walkeeper_admin.status import (
     DEGRADED,
     NO_QUORUM,
     OK,
     UNKNOWN,
-    gather,
     table,
     verdict,
     with_verdict,
 )
 from walkeeper_cli.commands.status import command
-from walkeeper_common.addresses import Address
-from walkeeper_common.errors import Unreachable
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.wire.member_change import replaced_text
-from walkeeper_common.wire.requests import StatusResponse
-
-MEMBERS = ["1#a", "2#b", "3#c"]
-
-
-def line(number: int | None, **facts: Any) -> dict[str, Any]:
-    answered = number is not None
-    return {
-        "id": number, "address": f"h{number}:1", "reachable": answered, "error": None,
-        "term": 4 if answered else None, "timeline": 1, "standbys": [], "archived_lsn": None,
-        "flush_lsn": "0/5", "commit_lsn": "0/5", "restart_lsn": "0/1", "end_lsn": None,
-        "archive": None, **facts,
-    }  # fmt: skip
-
-
-def document(*lines: dict[str, Any], members: list[str] = MEMBERS) -> dict[str, Any]:
-    cluster = {
-        "name": "main", "generation": 1, "term": 4, "commit_lsn": "0/5", "timeline": 1,
-        "quorum": False, "proposer": None, "members": members, "replacing": None,
-        "segment_bytes": 1 << 24, "heard_by_quorum": True, "not_hearing": [],
-    }  # fmt: skip
-    return {"cluster": cluster, "safekeepers": list(lines)}
-
-
-DOWN, AWAY = line(None, error="unreachable"), "hNone:1 (does not answer)"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +97,6 @@ def test_a_newcomer_that_blocks_commits_is_named() -> None:
     )
 
 
-LEADER = {"id": "aa", "address": "p", "application_name": "walkeeper"}
-OTHER = {**LEADER, "id": "bb"}
-DEAF = None  # it answers, and no proposer is connected to it
-
-
 @pytest.mark.parametrize(
     ("heard", "code", "sentence"),
     [
@@ -141,10 +114,14 @@ DEAF = None  # it answers, and no proposer is connected to it
         (
             {1: DEAF, 3: LEADER},
             NO_QUORUM,
-            "no quorum: commits hang; blocked by h2:1 (does not answer), "
+            "no quorum: commits hang; blocked by safekeeper 2 at h2:1 (does not answer), "
             "safekeeper 1 (does not hear the proposer)",
         ),
-        ({1: LEADER, 3: LEADER}, DEGRADED, "degraded: h2:1 (does not answer); commits go on"),
+        (
+            {1: LEADER, 3: LEADER},
+            DEGRADED,
+            "degraded: safekeeper 2 at h2:1 (does not answer); commits go on",
+        ),
         (
             {1: DEAF, 2: DEAF, 3: DEAF},  # created, settled, or between two proposers
             NO_QUORUM,
@@ -205,39 +182,6 @@ def test_nothing_is_said_of_members_that_were_not_asked_whether_they_hear(
 ) -> None:
     found = asked({1: DEAF, 2: LEADER}, monkeypatch, ports=(1, 2))
     assert verdict(found)[1].startswith("no quorum among those asked; 1 of its 3 safekeepers")
-
-
-def asked(
-    heard: dict[int, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, str] | None = None,
-    ports: tuple[int, ...] = (1, 2, 3),
-    newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
-    extra: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Return the document of status; a member that is not in `heard` is down.
-
-    `newer` has the newer configuration of the members that know one.
-    """
-    facts = {
-        "system_id": "7", "generation": 1, "ack_quorum": 2, "members": MEMBERS,
-        "segment_bytes": 1 << 24, **(change or {}),
-    }  # fmt: skip
-
-    async def answer(address: Address, *_: object) -> StatusResponse:
-        number = int(address[0].removeprefix("h"))
-        if number not in heard:
-            raise Unreachable("connection refused")
-        told = {
-            **line(number), "incarnation": "abcd"[number - 1], "proposer": heard[number],
-            "term": 3 if heard[number] is OTHER else 4, "last_log_term": 4, "sealed": False,
-            "cluster": {**facts, **newer.get(number, {})}, **extra,
-        }  # fmt: skip
-        return StatusResponse(json.dumps(told).encode())
-
-    monkeypatch.setattr(status, "ask", answer)
-    numbers = sorted({*ports, *heard})
-    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0))
 
 
 def test_a_log_that_nobody_tells_of_has_no_facts() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.test_status import DOWN, document, line
+from tests.cli.status_documents import DOWN, document, line
 from walkeeper_lab.live_status import LiveStatus, PrimaryState
 from walkeeper_lab.up import page_link
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_status import LEADER, asked
+from tests.cli.status_documents import LEADER, asked
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.status_checks import from_status
 from walkeeper_admin.create import CreateSettings, _set

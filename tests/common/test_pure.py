@@ -31,6 +31,7 @@ from walkeeper_common.wire.member_change import (
     final,
     joint,
 )
+from walkeeper_common.wire.members_report import AwayMember, MembersReport
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
@@ -234,6 +235,8 @@ SAMPLES: list[Message] = [
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
     PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, ("role x",), "why"),
+    MembersReport("main", b"p" * 16, (AwayMember(3, "h3:1", 5), AwayMember(0, "h4:1", 6))),
+    MembersReport("main", b"p" * 16, ()),
     SharedSlots("main", (SharedSlot("s", b"i" * 8, Lsn(5), True),), (b"d" * 8,)),
     DigestQuery("main", b"u" * 16, Lsn(5), Lsn(9)),
     RangeDigest(Lsn(5), Lsn(9), b"d" * 32),

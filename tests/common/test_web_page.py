@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.cli.test_status import document, line
+from tests.cli.status_documents import document, line
 from tests.support.browser import Page, browsing
 from walkeeper_admin.status import with_verdict
 from walkeeper_common.shell.http_endpoints import Endpoints, serve_http

@@ -7,11 +7,12 @@ import re
 import pytest
 
 from tests.house.monitoring.alerts import ALERTS
-from tests.proof.drill.all_incidents import INCIDENTS
+from tests.proof.drill.all_incidents import INCIDENTS, NOT_DRILLED
 from tests.proof.drill.drill_page import page
 from tests.proof.drill.incident import Incident
 from tests.proof.drill.incident_run import Result
-from tests.proof.drill.views import Sight
+from tests.proof.drill.page_reading import read_page
+from tests.proof.drill.views import Sight, own_time_s
 from tests.support.folders import ROOT
 
 HEADINGS = re.findall(r"^## (.+)$", (ROOT / "docs/runbooks.md").read_text(), re.MULTILINE)
@@ -22,10 +23,37 @@ CODES = {code for heading in HEADINGS for code in heading.split(", ")}
 def test_an_incident_names_what_exists(incident: type[Incident]) -> None:
     expected = incident.expected
     assert expected.status is None or expected.status in CODES
-    assert expected.alert is None or expected.alert in {alert.name for alert in ALERTS}
+    known = {alert.name for alert in ALERTS}
+    assert {*expected.alerts, *expected.late_alerts} <= known
     for pattern in (expected.check, expected.log, expected.metrics, expected.page):
         re.compile(pattern or "")
     assert incident.remedied.endswith((".", "`"))
+
+
+def test_each_alert_has_an_incident_or_a_stated_reason() -> None:
+    expected = [incident.expected for incident in INCIDENTS]
+    drilled = {name for each in expected for name in (*each.alerts, *each.late_alerts)}
+    assert not drilled & NOT_DRILLED.keys()
+    assert drilled | NOT_DRILLED.keys() == {alert.name for alert in ALERTS}
+
+
+def test_the_page_has_a_result_of_each_incident_and_each_alert() -> None:
+    text = (ROOT / "docs/drill.md").read_text()
+    results = read_page(text)
+    assert [result.incident for result in results] == list(INCIDENTS)
+    assert page(results) == text, "python -m tests.proof.drill --write"
+    assert "no result yet" not in text
+
+
+def test_the_page_tells_an_alert_that_fired_from_one_that_would() -> None:
+    fired = Sight("alert", "WalkeeperNoQuorum", 5.0, "firing", fires_s=21.0)
+    would = Sight("alert", "WalkeeperCommitsWait", 7.0, "pending")
+    result = Result(INCIDENTS[0], (fired, would), 1.0, ())
+    text, name = page([result]), INCIDENTS[0].name
+    assert f"| `WalkeeperNoQuorum` | [{name}](#{name}) | 5 s | 21 s |" in text
+    assert f"| `WalkeeperCommitsWait` | [{name}](#{name}) | 7 s | 7 s + 30s |" in text
+    assert read_page(text) == [result]
+    assert own_time_s("WalkeeperCommitsWait") == 30 and own_time_s("WalkeeperMemberLags") == 300
 
 
 def test_there_are_25_incidents_and_the_soak_runs_them() -> None:

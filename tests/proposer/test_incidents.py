@@ -8,9 +8,10 @@ from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_proposer.away_members import MemberView
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.rejections import note_of
-from walkeeper_proposer.incidents import HANG_S, STILL_S, Incidents, LeaderView, MemberView
+from walkeeper_proposer.incidents import HANG_S, STILL_S, Incidents, LeaderView
 
 
 def view(*attached: int, commit: int = 100, received: int = 100) -> LeaderView:

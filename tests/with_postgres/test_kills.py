@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 import pytest
 
@@ -39,10 +40,17 @@ def test_commits_hang_without_a_quorum_and_resume_by_themselves(cluster: Cluster
     assert not journal.lost_in(cluster.primary)
 
 
+def silent(cluster: Cluster, number: int) -> bool:
+    """Return True if `status` names this member by its id, and says since when it is away."""
+    reasons = cluster.status()["reasons"]
+    found = [each for each in reasons if each["code"] == "unreachable"]
+    return [each["member"] for each in found] == [number] and found[0]["since"] is not None
+
+
 def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Figure) -> None:
     with Journal(cluster.primary, writers=8) as journal:
         journal.wait_for_more(500)
-        for safekeeper in cluster.safekeepers:
+        for number, safekeeper in enumerate(cluster.safekeepers, 1):
             killed_s = time.monotonic()
             safekeeper.kill()
             journal.wait_for_more(1000)
@@ -50,6 +58,7 @@ def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Fi
             figure(f"longest gap when {safekeeper.name} is killed, s", gap_s)
             figure("p99.9 latency meanwhile, s", journal.latency_s(0.999, killed_s))
             assert gap_s < 5.0
+            wait_until(partial(silent, cluster, number))
             safekeeper.start()
             cluster.wait_caught_up()
     assert not journal.cancelled

@@ -27,13 +27,15 @@ from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.member_sets import commit_with, set_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.own_credentials import own_options
 from walkeeper_common.zones import shown_acks
 from walkeeper_proposer.postgres.primary_sql import connected
 
 PREFIX = "walkeeper check"
+MESSAGE_BYTES_MAX = 256  # the marker's record is shorter
+TRIES_MAX = 8
 POLL_S = 0.3
 RESTORE_S = 60.0
 Gather = Callable[[], Awaitable[dict[str, Any]]]
@@ -65,7 +67,7 @@ async def commit_marker(dsn: str, timeout_s: float) -> tuple[Marker | None, Find
             pid = sql.get_server_pid()
             try:
                 async with asyncio.timeout(timeout_s):
-                    marker = await _committed(sql, text)
+                    marker = await committed(sql, text)
             except TimeoutError:
                 await _end_wait(dsn, pid)
                 why = "clients wait as this command did; a commit returns only with the quorum"
@@ -85,7 +87,10 @@ async def _end_wait(dsn: str, pid: int) -> None:
         await sql.execute("SELECT pg_cancel_backend($1)", pid)
 
 
-async def _committed(sql: asyncpg.Connection, text: str) -> Marker:
+async def committed(sql: asyncpg.Connection, text: str) -> Marker:
+    """Commit a marker whose text stands in WAL without a break, and return it.
+
+    A page's header stands inside a record that crosses pages. Then the message is written again."""
     row = await sql.fetchrow(
         "SELECT pg_size_bytes(current_setting('wal_segment_size')) AS segment_bytes, "
         "left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline"
@@ -95,11 +100,21 @@ async def _committed(sql: asyncpg.Connection, text: str) -> Marker:
     async with sql.transaction():
         # statement_timeout would end the wait, and report a commit that only this server has.
         await sql.execute("SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = 0")
-        lsn = await sql.fetchval("SELECT pg_logical_emit_message(true, $1, $2)::text", PREFIX, text)
+        lsn = await _emitted(sql, text)
     took_s = time.monotonic() - started_s
     end_lsn = await sql.fetchval("SELECT pg_current_wal_flush_lsn()::text")
-    facts = int(row["timeline"], 16), Lsn.parse(lsn), Lsn.parse(end_lsn), row["segment_bytes"]
+    facts = int(row["timeline"], 16), lsn, Lsn.parse(end_lsn), row["segment_bytes"]
     return Marker(text, *facts, took_s)
+
+
+async def _emitted(sql: asyncpg.Connection, text: str) -> Lsn:
+    """Write the message, and return its end."""
+    for _ in range(TRIES_MAX):
+        statement = "SELECT pg_logical_emit_message(true, $1, $2)::text"
+        lsn = Lsn.parse(await sql.fetchval(statement, PREFIX, text))
+        if lsn % WAL_PAGE_BYTES >= MESSAGE_BYTES_MAX:
+            break
+    return lsn
 
 
 async def wait_on_quorum(marker: Marker, gather: Gather, timeout_s: float) -> Finding:

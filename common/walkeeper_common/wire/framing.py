@@ -26,6 +26,7 @@ from walkeeper_common.wire.member_change import (
     MembersState,
     PromiseMembers,
 )
+from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.messages import (
     WAL_PAYLOAD_BYTES_MAX,
     AcceptorGreeting,
@@ -83,6 +84,7 @@ Fielded: TypeAlias = (
     | ReserveTimeline
     | TimelineReserved
     | PrimaryReport
+    | MembersReport
     | SharedSlots
     | DigestQuery
     | RangeDigest
@@ -117,6 +119,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         ReserveTimeline,
         TimelineReserved,
         PrimaryReport,
+        MembersReport,
         SharedSlots,
         DigestQuery,
         RangeDigest,

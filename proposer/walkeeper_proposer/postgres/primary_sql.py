@@ -28,6 +28,7 @@ from walkeeper_proposer.postgres.dsn import (
 )
 
 STATEMENT_TIMEOUT_S = 10.0
+NO_LIMIT_S = 10 * 365 * 86400.0  # for asyncpg, which takes None as its default limit
 SETTINGS = f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
 # Parameters that asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")

@@ -2,10 +2,12 @@
 
     python -m tests.proof.drill                    all incidents, as root; ten minutes
     python -m tests.proof.drill --only full_disk   incidents whose name matches
+    python -m tests.proof.drill --fire             wait until the alerts fire, which takes minutes
     python -m tests.proof.drill --write            write docs/drill.md too, from the last results
     python -m tests.proof.drill --list
 
-The last result of each incident is in build/drill. The alerts need Debian's package `prometheus`.
+The last result of each incident is in build/drill. Without one an incident keeps the figures that
+docs/drill.md has. The alerts need Debian's package `prometheus`.
 Without it they are not asked.
 
 Exit codes: 0 each view reported and each remedy helped, 1 a fault of ours, 2 usage.
@@ -27,6 +29,7 @@ from dataclasses import asdict
 from tests.proof.drill.all_incidents import INCIDENTS
 from tests.proof.drill.drill_page import page
 from tests.proof.drill.incident_run import Result, drill
+from tests.proof.drill.page_reading import read_page
 from tests.proof.drill.prometheus import found_prometheus
 from tests.proof.drill.views import Sight
 from tests.support.folders import ROOT
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for each in chosen:
         started_s = time.monotonic()
         try:
-            result = drill(each)
+            result = drill(each, fire=asked.fire)
         except Exception:
             broken.append(each.name)
             _say(f"{each.name}: the drill broke\n{traceback.format_exc()}")
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(shown(result, time.monotonic() - started_s))
     faulty = [result.incident.name for result in results if result.faults]
     if asked.write and not broken:
-        found = stored()
+        found = known_results()
         known = {result.incident for result in found}
         PAGE.write_text(page(found, [each.name for each in INCIDENTS if each not in known]))
     _say(f"{len(results)} incidents; faults in {', '.join(faulty) or 'none'}")
@@ -78,6 +81,13 @@ def store(result: Result) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     facts = {**asdict(result), "incident": result.incident.name}
     (RESULTS / f"{result.incident.name}.json").write_text(json.dumps(facts))
+
+
+def known_results() -> list[Result]:
+    """Return the stored results, and those of the page for incidents without one."""
+    found = {result.incident: result for result in read_page(PAGE.read_text())}
+    found |= {result.incident: result for result in stored()}
+    return [found[each] for each in INCIDENTS if each in found]
 
 
 def stored() -> list[Result]:
@@ -97,7 +107,8 @@ def shown(result: Result, took_s: float) -> str:
     lines = [f"{result.incident.name}: {took_s:.0f} s in all"]
     for each in result.sights:
         when = "SILENT" if each.after_s is None else f"{each.after_s:.1f} s"
-        lines.append(f"  {each.view:<8} {when:>8}  {each.text or each.wanted}")
+        fired = "" if each.fires_s is None else f" {each.wanted} after {each.fires_s:.1f} s"
+        lines.append(f"  {each.view:<8} {when:>8}  {each.text or each.wanted}{fired}")
         if each.remedy:
             lines.append(f"  {'':<18} do: {each.remedy}")
     well = result.well_after_s
@@ -113,6 +124,7 @@ def _say(text: str) -> None:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = program_parser("tests.proof.drill", __doc__)
     parser.add_argument("--only", metavar="REGEX", help="incidents whose name matches")
+    parser.add_argument("--fire", action="store_true", help="wait until each alert fires")
     parser.add_argument("--write", action="store_true", help="write docs/drill.md")
     parser.add_argument("--list", action="store_true", help="name the incidents")
     return parser.parse_args(arguments)

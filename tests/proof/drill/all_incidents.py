@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.drill import archive_incidents as archive
+from tests.proof.drill import load_incidents as load
 from tests.proof.drill import member_incidents as member
 from tests.proof.drill import primary_incidents as primary
 from tests.proof.drill import reader_incidents as reader
@@ -15,9 +16,13 @@ INCIDENTS: tuple[type[Incident], ...] = (
     member.WipedMember,
     member.KilledMember,
     member.TwoMembersDown,
+    load.BulkWithoutQuorum,
     member.SlowMember,
+    load.LaggingMember,
+    load.SlowQuorum,
     primary.ProposerKilled,
     set_up.TwoProposers,
+    set_up.TwoSupervisors,
     primary.PrimaryKilled,
     primary.PrimaryHung,
     primary.NamesChanged,
@@ -26,13 +31,19 @@ INCIDENTS: tuple[type[Incident], ...] = (
     archive.ArchiveReadOnly,
     archive.ArchiveDamaged,
     archive.DamagedSegment,
+    archive.DamagedWithoutCopy,
     reader.SlotHoldsWal,
     reader.StandbyLags,
     reader.WrongTimeline,
     set_up.Sealed,
     set_up.ChangeStuck,
+    set_up.DeadSpare,
     set_up.WrongMember,
     set_up.ClockBack,
     set_up.OldVersion,
     set_up.CertificateEnds,
 )
+# Alerts that no incident waits for, each with the reason. promtool fires them with made series.
+NOT_DRILLED: dict[str, str] = {
+    "WalkeeperStandbyLags": "it needs 1 GB of WAL, and a standby that lags by it for 10 minutes",
+}

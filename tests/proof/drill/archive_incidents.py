@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.drill.incident import Expected, Incident
-from tests.support.cluster import lsn_of
+from tests.support.cluster import Daemon, lsn_of
 from tests.support.segment_files import start_of
 from tests.support.waiting import wait_until
 
@@ -18,31 +19,25 @@ class ArchiveUnreachable(Incident):
     about = "The file system of the archive is gone."
     expected = Expected(
         status="archive", exit_code=1, check="archive: .*cannot archive",
-        log="safekeeper[123]: .*WARNING.*archiv", alert="WalkeeperArchiveFails",
+        log="safekeeper[123]: .*WARNING.*archiv", alerts=("WalkeeperArchiveFails",),
         metrics=r"walkeeper_safekeeper_archive_failing\{.*\} 1", page='"archive": ?.*"failure": ?"',
-        remedy="docs/archive.md",
+        remedy="docs/archive.md", late_alerts=("WalkeeperArchiveStill",),
     )  # fmt: skip
     remedied = "mount it again."
 
     def cause(self) -> None:
-        where = self.stage.archive_disk.mount_point
-        self._away = where.with_name("away")
-        self._away.mkdir()
-        self.stage.archive_disk.move(self._away)
-        where.rmdir()
+        self.stage.lose_archive()
         self.stage.begin()
         self.stage.fill(8)
 
     def mend(self) -> None:
-        where = self.stage.archive_disk.mount_point
-        where.mkdir(exist_ok=True)
-        self.stage.archive_disk.move_back(self._away)
+        self.stage.find_archive()
 
 
 class ArchiveReadOnly(Incident):
     name = "archive_read_only"
     about = "The file system of the archive is remounted read-only."
-    expected = ArchiveUnreachable.expected
+    expected = replace(ArchiveUnreachable.expected, late_alerts=())
     remedied = "mount it writable."
 
     def cause(self) -> None:
@@ -73,7 +68,7 @@ class ArchiveDamaged(Incident):
         status="differing", exit_code=1, check="restorability: .*",
         log="safekeeper[123]: .*ERROR.*the archive, which has lost it",
         metrics=r"walkeeper_safekeeper_scrub_differences\{.*\} 1", page='"differences": ?1',
-        alert="WalkeeperCopiesDiffer", remedy="walkeeper archive repair",
+        alerts=("WalkeeperCopiesDiffer",), remedy="walkeeper archive repair",
     )  # fmt: skip
     remedied = "`walkeeper archive repair`, from the disks of the safekeepers."
 
@@ -116,6 +111,12 @@ class DamagedSegment(Incident):
     remedied = "none, since the safekeeper repairs the segment by itself."
 
     def cause(self) -> None:
+        keeper = self.damaged()
+        self.stage.begin()
+        keeper.start()
+
+    def damaged(self) -> Daemon:
+        """Damage a segment of the victim; return the safekeeper, which is down."""
         self.stage.fill(8)
         name = self.stage.primary.sql("SELECT pg_walfile_name(pg_current_wal_lsn())")
         self.stage.fill(4)
@@ -126,8 +127,29 @@ class DamagedSegment(Incident):
         self._victim = next(each for each in folder if each.name == name)
         self._sound = self._victim.read_bytes()
         flip_byte(self._victim)
+        return keeper
+
+    def mend(self) -> None:
+        wait_until(lambda: self._victim.read_bytes() == self._sound)
+
+
+class DamagedWithoutCopy(DamagedSegment):
+    name = "damaged_without_copy"
+    about = "A disk has lost a bit of a committed segment, and the archive is away."
+    expected = Expected(
+        status="damaged", exit_code=1, check="members: .*safekeeper 3.*damaged",
+        log="safekeeper3: .*ERROR.*damaged", alerts=("WalkeeperDamagedWal",),
+        metrics=r'walkeeper_safekeeper_damaged\{.*safekeeper="3".*\} 1',
+        page='"trouble": ?"damaged"', remedy="the others and the archive have that WAL",
+    )  # fmt: skip
+    remedied = "mount the archive. The safekeeper then repairs the segment by itself."
+
+    def cause(self) -> None:
+        keeper = self.damaged()
+        self.stage.lose_archive()
         self.stage.begin()
         keeper.start()
 
     def mend(self) -> None:
-        wait_until(lambda: self._victim.read_bytes() == self._sound)
+        self.stage.find_archive()
+        super().mend()

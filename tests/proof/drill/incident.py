@@ -23,7 +23,8 @@ class Commits(Enum):
 class Expected:
     """The answer of each view. None means that this view has nothing to say of the incident.
 
-    `status` is a reason's code, `exit_code` that of --check, and `alert` a name, pending or firing.
+    `status` is a reason's code, `exit_code` that of --check, and `alerts` have names, pending or
+    firing. Only a drill with --fire waits for `late_alerts`, since their expression takes minutes.
     The others are patterns. `check` is for a line that is not OK, and `log` for any daemon's log.
     `page` is for the /status that a page shows. Any view has to print the words of `remedy`."""
 
@@ -33,21 +34,22 @@ class Expected:
     log: str | None = None
     metrics: str | None = None
     page: str | None = None
-    alert: str | None = None
+    alerts: tuple[str, ...] = ()
+    late_alerts: tuple[str, ...] = ()
     remedy: str | None = None
 
 
 # The answers to what several incidents have in common; each incident adds its own.
 MEMBER_AWAY = Expected(
-    exit_code=1, alert="WalkeeperMemberAway",
+    exit_code=1, alerts=("WalkeeperMemberAway",),
     metrics=r"walkeeper_member_attached\{.*\} 0", page='"attached": ?false',
 )  # fmt: skip
 NO_PROPOSER = Expected(
     status="no_proposer", exit_code=2, check="FAILED members: no proposer leads",
-    alert="WalkeeperNoProposer", metrics=r"walkeeper_safekeeper_proposer_connected\{.*\} 0",
+    alerts=("WalkeeperNoProposer",), metrics=r"walkeeper_safekeeper_proposer_connected\{.*\} 0",
 )  # fmt: skip
 PRIMARY_DOWN = Expected(
-    status="primary_down", exit_code=2, alert="WalkeeperNotStreaming",
+    status="primary_down", exit_code=2, alerts=("WalkeeperNotStreaming",),
     metrics=r"walkeeper_proposer_streaming\{.*\} 0", page='"streaming": ?false',
     remedy="start the primary",
 )  # fmt: skip

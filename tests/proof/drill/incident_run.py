@@ -30,25 +30,25 @@ class Result:
     faults: tuple[str, ...]
 
 
-def drill(incident_class: type[Incident]) -> Result:
-    """Run one incident on a stage of its own."""
+def drill(incident_class: type[Incident], *, fire: bool = False) -> Result:
+    """Run one incident on a stage of its own; with `fire` wait until its alerts fire."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         Path(name).chmod(0o755)
         try:
             with Stage.ready(Path(name)) as stage:
-                return _run(incident_class, stage)
+                return _run(incident_class, stage, fire=fire)
         finally:
             remove_leftover_mounts(name)
 
 
-def _run(incident_class: type[Incident], stage: Stage) -> Result:
+def _run(incident_class: type[Incident], stage: Stage, *, fire: bool) -> Result:
     incident = incident_class(stage)
     stage.wait_well()
     stage.mark()
     stage.begin()
     incident.cause()
     waiting = stage.waiting_commit() if incident.commits is not Commits.FAIL else None
-    sights = watch(incident, TOLD_S)
+    sights = watch(incident, TOLD_S, fire=fire)
     faults = [f"{each.view} does not tell: {each.wanted}" for each in sights if not each.text]
     faults += _silent_remedy(incident, sights)
     if waiting is not None:

@@ -30,6 +30,7 @@ NUMBERS = (1, 2, 3)
 KEPT = "8MB"
 SCRUB = "20MB"
 ASK_S = 5.0
+ARCHIVE_BYTES = 2 << 30  # it takes memory only for what it holds
 SETTINGS = {"wal_log_hints": "on"}  # as pg_rewind needs it
 FILL = "SELECT pg_logical_emit_message(true, 'fill', repeat(md5(random()::text), 16384))"
 
@@ -44,7 +45,7 @@ class Stage(Cluster):
         self._library = compiled_library(directory)
         self._disks_directory = directory
         self.disks = [MemoryDisk(directory, directory / f"disk{n}") for n in NUMBERS]
-        self.archive_disk = MemoryDisk(directory, directory / "archive")
+        self.archive_disk = MemoryDisk(directory, directory / "archive", ARCHIVE_BYTES)
         self.steered = [SteeredDisk(directory / f"disk{n}.orders", self._library) for n in NUMBERS]
         self.http: dict[str, int] = {}
         self.started_s = 0.0
@@ -177,6 +178,22 @@ class Stage(Cluster):
         done = walkeeper(name, "--dsn", self.primary.dsn(), *options)
         assert done.returncode == 0, f"{done}"
         return done
+
+    def lose_archive(self) -> None:
+        """Take the file system of the archive away."""
+        where = self.archive_disk.mount_point
+        self._away.mkdir()
+        self.archive_disk.move(self._away)
+        where.rmdir()
+
+    def find_archive(self) -> None:
+        """Mount the file system of the archive again."""
+        self.archive_disk.mount_point.mkdir(exist_ok=True)
+        self.archive_disk.move_back(self._away)
+
+    @property
+    def _away(self) -> Path:
+        return self.archive_disk.mount_point.with_name("away")
 
     def signal_primary(self, number: signal.Signals) -> None:
         self.primary.signal_all(number)

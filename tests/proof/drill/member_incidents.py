@@ -17,7 +17,7 @@ class FullDisk(Incident):
     about = "No block is left on the disk of a safekeeper."
     expected = Expected(
         status="refusing", exit_code=1, check=f"members: .*{MEMBER}.*no space",
-        log="safekeeper3: .*WARNING.*no space", alert="WalkeeperRefusesWal",
+        log="safekeeper3: .*WARNING.*no space", alerts=("WalkeeperRefusesWal",),
         metrics=r'walkeeper_safekeeper_refusing_wal\{.*safekeeper="3".*\} 1',
         page='"trouble": ?"refusing"', remedy="free space on its disk",
     )  # fmt: skip
@@ -37,7 +37,7 @@ class FailedDisk(Incident):
     about = "An fdatasync of WAL fails with EIO."
     expected = Expected(
         status="failed", exit_code=1, check=f"members: .*{MEMBER}.*disk failed",
-        log="safekeeper3: .*ERROR", alert="WalkeeperDiskFailed",
+        log="safekeeper3: .*ERROR", alerts=("WalkeeperDiskFailed",),
         metrics=r'walkeeper_safekeeper_failed\{.*safekeeper="3".*\} 1',
         page='"trouble": ?"failed"', remedy="restart it",
     )  # fmt: skip
@@ -76,7 +76,7 @@ class KilledMember(Incident):
     name = "killed_member"
     about = "One safekeeper is killed."
     expected = replace(
-        MEMBER_AWAY, status="unreachable", check="members: .*does not answer",
+        MEMBER_AWAY, status="unreachable", check=f"members: .*{MEMBER} at .*does not answer",
         log="proposer: .*lost", remedy="start it",
     )  # fmt: skip
     remedied = "start it."
@@ -94,7 +94,8 @@ class TwoMembersDown(Incident):
     commits = Commits.HANG
     expected = Expected(
         status="no_quorum", exit_code=2, check="FAILED members: no quorum",
-        log="proposer: .*ERROR.*commits hang", alert="WalkeeperNoQuorum",
+        log="proposer: .*ERROR.*commits hang",
+        alerts=("WalkeeperNoQuorum", "WalkeeperCommitsWait"),
         metrics=r"walkeeper_proposer_quorum\{.*\} 0", page='"attached": ?false',
         remedy="bring back one of these safekeepers",
     )  # fmt: skip
@@ -113,7 +114,7 @@ class SlowMember(Incident):
     name = "slow_member"
     about = "Each fdatasync of one safekeeper takes 400 ms longer."
     expected = Expected(
-        exit_code=0, check=f"fdatasync: .*{MEMBER}", alert="WalkeeperSlowDisk",
+        exit_code=0, check=f"fdatasync: .*{MEMBER}", alerts=("WalkeeperSlowDisk",),
         metrics=r'walkeeper_safekeeper_fsync_seconds_sum\{.*safekeeper="3".*\} [1-9]',
         page='"fsync_s": ?0.[1-9]', remedy="slow_disk",
     )  # fmt: skip

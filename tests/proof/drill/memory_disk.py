@@ -11,7 +11,11 @@ SIZE_BYTES = 256 << 20
 
 
 class MemoryDisk(LoopDisk):
-    """A tmpfs of SIZE. It is made and filled sooner than a file system on a loop device."""
+    """A tmpfs of this size. It is made and filled sooner than a file system on a loop device."""
+
+    def __init__(self, image: Path, mount_point: Path, size_bytes: int = SIZE_BYTES) -> None:
+        super().__init__(image, mount_point)
+        self._size_bytes = size_bytes
 
     def make(self) -> None:
         self.mount_point.mkdir()
@@ -23,7 +27,7 @@ class MemoryDisk(LoopDisk):
             "-t",
             "tmpfs",
             "-o",
-            f"size={SIZE_BYTES},mode=755",
+            f"size={self._size_bytes},mode=755",
             "tmpfs",
             str(self.mount_point),
         )

@@ -64,7 +64,7 @@ class NamesChanged(Incident):
     about = "ALTER SYSTEM clears synchronous_standby_names by hand."
     expected = Expected(
         status="unprotected", exit_code=1, check="attached: .*does not require",
-        log="proposer: .*WARNING.*without the quorum", alert="WalkeeperUnprotected",
+        log="proposer: .*WARNING.*without the quorum", alerts=("WalkeeperUnprotected",),
         metrics=r"walkeeper_proposer_synchronous\{.*\} 0", page='"sync_state": ?"async"',
         remedy="walkeeper attach",
     )  # fmt: skip
@@ -86,7 +86,7 @@ class LoweredCommit(Incident):
     about = "A role has synchronous_commit at off."
     expected = Expected(
         status="lowered", exit_code=1, check="members: some commits do not wait",
-        alert="WalkeeperLowered", metrics=r"walkeeper_proposer_lowered_settings\{.*\} 1",
+        alerts=("WalkeeperLowered",), metrics=r"walkeeper_proposer_lowered_settings\{.*\} 1",
         page='"lowered": ?\\["', remedy="reset synchronous_commit",
         log="proposer: .*WARNING.*synchronous_commit",
     )  # fmt: skip

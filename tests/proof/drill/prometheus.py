@@ -2,8 +2,8 @@
 
     with Prometheus.watching(directory, {"safekeeper1": 7676, …}) as prometheus: prometheus.state(…)
 
-An alert is `pending` once its expression holds, and fires after its own time. So the drill does
-not wait for the minutes of `for`.
+An alert is `pending` once its expression holds, and fires after its own time. The drill waits for
+the minutes of `for` with --fire alone.
 """
 
 from __future__ import annotations
@@ -94,6 +94,11 @@ class Prometheus:
         found = self._ask("alerts")["alerts"]
         states = {each["state"] for each in found if each["labels"]["alertname"] == alert}
         return max(states, key=("pending", "firing").index, default=None)
+
+    def fires(self, alert: str) -> str | None:
+        """Return `firing`, or None while the alert does not fire."""
+        state = self.state(alert)
+        return state if state == "firing" else None
 
     def alerts(self) -> set[str]:
         """Return the names of all alerts whose expression holds."""

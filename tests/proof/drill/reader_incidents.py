@@ -21,7 +21,7 @@ class SlotHoldsWal(Incident):
     name = "slot_holds_wal"
     about = "A slot without a client keeps WAL until the disk is 90 % full."
     expected = Expected(
-        check="disk space: .*safekeeper 3", alert="WalkeeperDiskFills",
+        check="disk space: .*safekeeper 3", alerts=("WalkeeperDiskFills",),
         metrics=r'walkeeper_safekeeper_slots\{.*safekeeper="3".*\} 1',
         page='"kept_for": ?"slot gone"', remedy="how-large-a-disk",
     )  # fmt: skip

@@ -24,6 +24,8 @@ NEWCOMER = 4
 BACK_S = 86400
 OLD = "0.0.9"
 SLOW_MS = 3000
+TAKE_OVERS = 4  # each of the two proposers takes over so often
+GRACE_S = 2
 CERTIFICATE_AGE = datetime.timedelta(days=85)
 COMPILE_S = 60
 
@@ -40,6 +42,54 @@ class TwoProposers(Incident):
 
     def mend(self) -> None:
         assert self._second.ended() == 1
+
+
+class TwoSupervisors(Incident):
+    name = "two_supervisors"
+    about = "Two supervisors start a proposer with --take-over whenever theirs has ended."
+    expected = Expected(
+        log="proposer: .*deposed", alerts=("WalkeeperTermsGrow",),
+        metrics=r"walkeeper_safekeeper_term\{.*\} ([7-9]|[1-9][0-9])",
+    )  # fmt: skip
+    remedied = "stop the second supervisor."
+
+    def cause(self) -> None:
+        first = self.stage.proposer
+        second = self.stage.new_proposer("second")
+        for deposed, leader in [(first, second), (second, first)] * TAKE_OVERS:
+            leader.start("--take-over")
+            deposed.ended()
+
+    def mend(self) -> None:
+        """Leave the first one alone, which leads."""
+
+
+class DeadSpare(Incident):
+    name = "dead_spare"
+    about = "A safekeeper is killed, and the only spare is dead, too."
+    expected = Expected(
+        status="unreachable", exit_code=1, check="members: .*does not answer",
+        log="proposer: .*WARNING.*could not replace", alerts=("WalkeeperRepairFails",),
+        metrics=r"walkeeper_proposer_failed_repairs_total\{.*\} [1-9]",
+        page='"failed": ?[1-9]', remedy="start it",
+    )  # fmt: skip
+    remedied = "start the member, and take the repair back with `walkeeper members cancel`."
+
+    def cause(self) -> None:
+        stage, port = self.stage, free_port()
+        stage.proposer.terminate()
+        stage.proposer.start("--repair-grace", str(GRACE_S))
+        spare = stage.new_safekeeper(NEWCOMER, port, stage.directory / "spare")
+        stage.safekeepers.append(spare)
+        spare.start()
+        stage.run("spare", "add", f"{NEWCOMER}@127.0.0.1:{port}")
+        spare.kill()
+        stage.begin()
+        stage.safekeepers[VICTIM - 1].kill()
+
+    def mend(self) -> None:
+        self.stage.safekeepers[VICTIM - 1].start()
+        self.stage.run("members", "cancel")
 
 
 class Sealed(Incident):
@@ -139,7 +189,7 @@ class OldVersion(Incident):
     name = "old_version"
     about = "A safekeeper still runs an older version after an upgrade."
     expected = Expected(
-        check=f"versions: .*{OLD}", alert="WalkeeperVersionsDiffer",
+        check=f"versions: .*{OLD}", alerts=("WalkeeperVersionsDiffer",),
         metrics=f'walkeeper_build_info.*version="{OLD}"', page=f'"version": ?"{OLD}"',
         remedy="finish the upgrade",
     )  # fmt: skip
@@ -166,7 +216,7 @@ class CertificateEnds(Incident):
     name = "certificate_ends"
     about = "The certificate of a safekeeper ends in five days."
     expected = Expected(
-        metrics=r"walkeeper_certificate_end_seconds [1-9]", alert="WalkeeperCertificateEnds",
+        metrics=r"walkeeper_certificate_end_seconds [1-9]", alerts=("WalkeeperCertificateEnds",),
         log="safekeeper3: .*WARNING.*certificate", remedy="certs renew",
     )  # fmt: skip
     remedied = "`walkeeper certs renew`."

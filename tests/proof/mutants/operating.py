@@ -18,9 +18,57 @@ NO_SCRUB = "the simulated safekeepers run no scrub"
 NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 NO_FIGURES = "no oracle reads a figure of /metrics"
 CONNECTING = "tests/proposer/test_connection_errors.py::test_"
+AWAY = "tests/proposer/test_away_members.py::test_"
+SILENT = "tests/cli/test_silent_members.py::test_"
+GATE = "tests/cli/test_gate_wait.py::test_"
+NO_STATUS = "no oracle reads what `status` prints"
 NO_LANGUAGES = "the simulated primary answers in no language"
 
 OPERATING = (
+    Mutant(
+        "away-since-now",
+        "away_members",
+        "a member is away since it was lost, not since the last look",
+        (Edit("AwayMembers.observe", "self._since.get(address, now)", "now"),),
+        turns_red=AWAY + "a_member_is_away_since_it_was_lost_and_keeps_its_id",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "lost-member-without-its-id",
+        "away_members",
+        "a member that is lost keeps its id in the reports",
+        (Edit("MemberIds.of", "self._ids.get(address)", "None"),),
+        turns_red=AWAY + "a_member_is_away_since_it_was_lost_and_keeps_its_id",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "wrong-address-is-a-member",
+        "silent_members",
+        "an address gets the id of a member only if the proposer misses that member",
+        (
+            Edit(
+                "silent_members._name_last",
+                'away is None or any(each["id"] in (number, None) for each in away)',
+                "True",
+            ),
+        ),
+        turns_red=SILENT + "an_address_that_no_member_has_gets_no_id",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "unknown-report-comes-first",
+        "reporting",
+        "a safekeeper of an older version learns the report on the primary",
+        (
+            Edit(
+                "PrimaryReporter.reports",
+                "return report, MembersReport(report.cluster, report.proposer_id, away)",
+                "return MembersReport(report.cluster, report.proposer_id, away), report",
+            ),
+        ),
+        turns_red=AWAY + "a_safekeeper_of_an_older_version_learns_the_report_on_the_primary",
+        why_named=NO_STATUS,
+    ),
     Mutant(
         "refusal-by-its-words",
         "connection_errors",
@@ -222,6 +270,22 @@ OPERATING = (
             ),
         ),
         turns_red=CHECK + "the_worst_finding_gives_the_exit_code",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "gate-gives-up",
+        "closed_start",
+        "`gate` waits for the quorum without a limit",
+        (Edit("closed_start.wait_durable", "timeout=NO_LIMIT_S", "timeout=None"),),
+        turns_red=GATE + "the_wait_for_the_quorum_outlives_the_limit_of_a_statement",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "marker-across-a-page",
+        "check",
+        "the marker's record crosses no page, so its text stands in WAL without a break",
+        (Edit("marker._emitted", "lsn % WAL_PAGE_BYTES >= MESSAGE_BYTES_MAX", "True"),),
+        turns_red="tests/cli/test_marker.py::test_a_marker_that_crosses_a_page_is_written_again",
         why_named=NO_COMMANDS,
     ),
     Mutant(

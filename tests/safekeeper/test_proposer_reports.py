@@ -1,4 +1,4 @@
-"""The proposer's reports on its primary: bounded in number, size and age. Pure."""
+"""The proposer's reports on its primary and the members: bounded in number, size and age. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import pytest
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.times import UNIX_S_MAX, shown_time
 from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.members_report import (
+    ADDRESS_BYTES_MAX,
+    AWAY_MAX,
+    AwayMember,
+    MembersReport,
+)
 from walkeeper_common.wire.primary_report import (
     LOWERED_MAX,
     TEXT_BYTES_MAX,
     PrimaryReport,
     clipped,
 )
-from walkeeper_safekeeper.primary_facts import REPORTS_MAX, TICKS_MAX, PrimaryFacts
+from walkeeper_safekeeper.proposer_reports import REPORTS_MAX, TICKS_MAX, ProposerReports
 
 REPORT = PrimaryReport("main", b"p" * 16, True, True, "sync", 5, 0, 0, (), "")
 
 
 def test_a_report_is_forgotten_when_its_proposer_repeats_it_no_more() -> None:
-    facts = PrimaryFacts()
+    facts = ProposerReports[PrimaryReport]()
     facts.learn(REPORT)
     for _ in range(TICKS_MAX):
         facts.tick()
@@ -31,7 +37,7 @@ def test_a_report_is_forgotten_when_its_proposer_repeats_it_no_more() -> None:
 
 
 def test_strangers_do_not_fill_the_memory_nor_hide_a_proposer_that_repeats_itself() -> None:
-    facts = PrimaryFacts()
+    facts = ProposerReports[PrimaryReport]()
     for number in range(3 * REPORTS_MAX):
         facts.learn(REPORT)
         facts.learn(replace(REPORT, proposer_id=bytes([number]) * 16))
@@ -53,6 +59,20 @@ def test_a_report_that_is_too_large_is_refused(report: PrimaryReport) -> None:
     with pytest.raises(RemoteProtocolError, match="a report"):
         PrimaryReport.unpack(Reader(memoryview(writer.finish())))
     assert len(clipped(report.error).encode()) <= TEXT_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        (AwayMember(3, "h", 1),) * (AWAY_MAX + 1),
+        (AwayMember(3, "h" * (ADDRESS_BYTES_MAX + 1), 1),),
+    ],
+)
+def test_a_report_of_too_many_members_is_refused(away: tuple[AwayMember, ...]) -> None:
+    writer = Writer()
+    MembersReport("main", b"p" * 16, away).pack(writer)
+    with pytest.raises(RemoteProtocolError, match="a report"):
+        MembersReport.unpack(Reader(memoryview(writer.finish())))
 
 
 def test_a_time_that_no_calendar_has_is_not_shown() -> None:

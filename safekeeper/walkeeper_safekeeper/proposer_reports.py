@@ -1,4 +1,4 @@
-"""The last reports about the primary, in memory only. Pure.
+"""The last reports of proposers, in memory only. Pure.
 
 learn(report)     a proposer's; `status` shows that of the elected one
 tick()            each heartbeat: an old report is forgotten
@@ -6,20 +6,24 @@ tick()            each heartbeat: an old report is forgotten
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
+from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.primary_report import PrimaryReport
 
 TICKS_MAX = 30  # a proposer repeats its report every REPORT_S
 REPORTS_MAX = 8  # by different proposers, as anybody who reaches the port can send one
+Report = TypeVar("Report", PrimaryReport, MembersReport)
 
 
-class PrimaryFacts:
-    """The reports by proposer, the newest last."""
+class ProposerReports(Generic[Report]):
+    """The reports of one kind by proposer, the newest last."""
 
     def __init__(self) -> None:
-        self._reports: dict[bytes, tuple[PrimaryReport, int]] = {}
+        self._reports: dict[bytes, tuple[Report, int]] = {}
         self._ticks = 0
 
-    def learn(self, report: PrimaryReport) -> None:
+    def learn(self, report: Report) -> None:
         """Keep the report in the place of this proposer's last one."""
         self._reports.pop(report.proposer_id, None)
         self._reports[report.proposer_id] = (report, self._ticks)
@@ -33,7 +37,7 @@ class PrimaryFacts:
             if self._ticks - at_ticks > TICKS_MAX:
                 del self._reports[proposer_id]
 
-    def of(self, proposer_id: bytes) -> PrimaryReport | None:
+    def of(self, proposer_id: bytes) -> Report | None:
         """Return this proposer's report, or None if there is none that is recent."""
-        report, _ = self._reports.get(proposer_id, (None, 0))
-        return report
+        found = self._reports.get(proposer_id)
+        return None if found is None else found[0]
