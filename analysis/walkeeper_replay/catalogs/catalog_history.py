@@ -41,7 +41,6 @@ from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.text.money_text import is_known
-from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
 from walkeeper_replay.tuples.deform import deform, varlena
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.toast import nothing, plain
@@ -57,10 +56,19 @@ Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]
 """Returns the records of the plan, up to the same LSN, that these catalogs need."""
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
 _CHARACTERS = frozenset(
-    {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
+    {
+        "relkind",
+        "relpersistence",
+        "typtype",
+        "typalign",
+        "attalign",
+        "attgenerated",
+        "collprovider",
+    }
 )
-_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
+_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod", "collencoding"})
 _NAME_BYTES = 64
+_MAPPED = ("pg_class", "pg_type", "pg_attribute", "pg_proc", "pg_database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +242,9 @@ class CatalogHistory:
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
-        for kind, name in ((REGCONFIG, "pg_ts_config"), (REGDICTIONARY, "pg_ts_dict")):
-            catalog.add_searched(kind, self._rows(name, oid, lsn), schemas)
         catalog.schemas, catalog.has_system = schemas, self.store.base is not None
         roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
-        catalog.finish(self.major, roles)
+        catalog.finish(self.major, roles, lambda name: self._rows(name, oid, lsn))
         catalog.types.has_dollars = self._has_dollars(lsn)
         return catalog
 
@@ -358,7 +364,7 @@ class CatalogHistory:
         """Return a catalog's rows that are visible at `lsn`."""
         database = 0 if name in SHARED else database
         node = self._mapped(database, OIDS[name], lsn)
-        if not node and name not in ("pg_class", "pg_type", "pg_attribute", "pg_database"):
+        if not node and name not in _MAPPED:
             own = [r for r in self._rows("pg_class", database, lsn) if r["oid"] == OIDS[name]]
             node = own[0]["relfilenode"] if own else 0
         node = node or OIDS[name]

@@ -46,7 +46,7 @@ UNREADABLE = reason(
     "aclitem's role that is not known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
 )
 AS_OIDS = reason(
-    "names (of regclass, regtype and their like) as OIDs, not being known", has_all=True
+    "names (of regclass, regtype and their like) as OIDs, not being known", has_values=True
 )
 
 

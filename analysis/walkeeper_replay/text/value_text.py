@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from walkeeper_replay.text.aclitem_text import aclitem_text
-from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows
+from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows, pseudo_rows
 from walkeeper_replay.text.database_text import Decode, UnknownText, decoded
 from walkeeper_replay.text.float_text import float_text
 from walkeeper_replay.text.geometry_text import GEOMETRIC
@@ -26,6 +26,7 @@ from walkeeper_replay.text.jsonb import jsonb_text
 from walkeeper_replay.text.jsonpath_text import jsonpath_text
 from walkeeper_replay.text.money_text import money_text
 from walkeeper_replay.text.numerics import numeric_text
+from walkeeper_replay.text.object_names import ObjectNames
 from walkeeper_replay.text.search_text import tsquery_text, tsvector_text
 from walkeeper_replay.text.times_text import date_text, interval_text, time_text, timestamp_text
 
@@ -75,8 +76,8 @@ class Types:
     """A multirange's range."""
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
-    names: dict[int, dict[int, str]] = field(default_factory=dict)
-    """By regclass and its like: what they print for an OID (catalogs.shown_names)."""
+    names: ObjectNames = field(default_factory=ObjectNames)
+    """What regclass and its like print for an OID (catalogs.catalog_names)."""
     roles: dict[int, str] = field(default_factory=dict)
     """Names of roles."""
     has_dollars: bool = False
@@ -98,6 +99,14 @@ def builtin_types() -> Types:
     for oid, name, length, alignment, kind, element in builtin_rows():
         found.by_oid[oid] = Type(oid, name, length, _ALIGNMENTS[alignment], kind, element)
     return found
+
+
+def pseudo_types() -> list[Type]:
+    """Return the types that no column has, for their names."""
+    rows = pseudo_rows()
+    by_name = {name: oid for oid, name in rows}
+    return [Type(oid, name, -1, 4, "p", by_name.get(name.removeprefix("_"), 0) * (name[0] == "_"))
+            for oid, name in rows]  # fmt: skip
 
 
 def _nothing(packed: bytes, size: int, method: int) -> None:
@@ -218,12 +227,13 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
 }  # fmt: skip
 
 
+REGPROC, REGPROCEDURE, REGOPER, REGOPERATOR, REGCOLLATION = 24, 2202, 2203, 2204, 4191
 REGCLASS, REGTYPE, REGNAMESPACE, REGROLE = 2205, 2206, 4089, 4096
 REGCONFIG, REGDICTIONARY = 3734, 3769
-# Types that print as a name, and how their OID 0 prints. regproc, regprocedure, regoper,
-# regoperator, …
-NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", REGCONFIG: "-",
-         REGDICTIONARY: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
+# Types that print as a name, and how their OID 0 prints.
+NAMED = {REGPROC: "-", REGPROCEDURE: "-", REGOPER: "0", REGOPERATOR: "0", REGCLASS: "-",
+         REGTYPE: "-", REGCONFIG: "-", REGDICTIONARY: "-", REGNAMESPACE: "-", REGROLE: "-",
+         REGCOLLATION: "-"}  # fmt: skip
 
 
 class Printer:
@@ -235,7 +245,7 @@ class Printer:
     def __init__(self, types: Types, encoding: str = "utf-8", unpack: Unpack = _nothing) -> None:
         self.types, self.encoding, self._unpack = types, encoding, unpack
         self._known: dict[int, bool] = {}
-        self._has_names: dict[int, bool] = {}
+        self._kinds: dict[int, frozenset[int]] = {}
         self.as_oids = 0
         """How many names were not known, so that their OIDs stand for them."""
 
@@ -285,16 +295,32 @@ class Printer:
         """Return what regclass or its like prints; the OID, counted, if the name is not known."""
         if not number:
             return NAMED[oid]
-        name = self.types.names.get(oid, {}).get(number)
+        name = self.types.names.name(oid, number)
         self.as_oids += name is None
         return str(number) if name is None else name
 
     def has_names(self, oid: int) -> bool:
         """Return whether a value of the type has parts that print as names."""
-        if oid not in self._has_names:
+        return bool(self.kinds_of_names(oid))
+
+    def kinds_of_names(self, oid: int) -> frozenset[int]:
+        """Return the types among a value's parts that print as names."""
+        if oid not in self._kinds:
             base = self.types.base_of(oid)
-            self._has_names[oid] = base in NAMED or any(map(self.has_names, self._parts(base)))
-        return self._has_names[oid]
+            own = frozenset({base} & NAMED.keys())
+            self._kinds[oid] = own.union(*map(self.kinds_of_names, self._parts(base)))
+        return self._kinds[oid]
+
+    def with_names_for(self, types: Iterable[int]) -> Printer:
+        """Return one that knows the names of these types alone, and costs less to send."""
+        kinds = frozenset().union(*map(self.kinds_of_names, types))
+        own = replace(self.types, names=self.types.names.only(kinds))
+        return Printer(own, self.encoding, self._unpack)
+
+    def for_sql(self) -> Printer:
+        """Return one of names that a server reads whatever its search path."""
+        own = replace(self.types, names=self.types.names.for_sql())
+        return Printer(own, self.encoding, self._unpack)
 
     def _parts(self, oid: int) -> list[int]:
         """Return the types that a value of this base type is made of."""
