@@ -46,6 +46,7 @@ from walkeeper_replay.change_rows import (
     rows_at,
 )
 from walkeeper_replay.changed_values import changed_values
+from walkeeper_replay.damaged_values import damaged_change
 from walkeeper_replay.described_tables import DescribedTables
 from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
@@ -449,6 +450,9 @@ class ChangeReader:
     ) -> Piece:
         """Join an update's two versions, which have the same record, to one change."""
         values = changed_values(events, rows, table, catalog, fetch)
+        if len(damaged := values.damaged()):
+            lsn = int(rows["start_lsn"][damaged[0]])
+            self.described.undecoded[table.shown] = damaged_change(self.plan, lsn)
         shown, before, after = versions(rows)
         made = self._made(rows[shown])
         made["old"], made["new"] = before, after

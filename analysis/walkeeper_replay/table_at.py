@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
@@ -23,6 +24,7 @@ from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.damaged_values import damaged_rows
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share
@@ -197,11 +199,16 @@ class TableAt:
         if visible.taken:
             text = f"{visible.taken} rows taken away by transactions that ended before this WAL"
             doubts.append(reason(text))
-        batches = []
+        batches: list[tuple[int, list[Any]]] = []
+        damaged: list[Coverage] = []
         for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
             rows = slice(begin, begin + ROWS_PER_BATCH)
             arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
+            if made.damaged_places:
+                some = tuples.narrowed(np.arange(*rows.indices(len(tuples.places))))
+                damaged.append(damaged_rows(made, some, data, self.table.file, self.plan))
             batches.append((len(tuples.places[rows]), list(arrays.values())))
+        doubts += damaged[:1]
         if made.unknown:
             doubts.append(reason(f"{made.unknown} values whose bytes are from before this WAL"))
         if made.unreadable:

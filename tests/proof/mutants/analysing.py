@@ -15,6 +15,7 @@ UNDO = "tests/replay/test_undo_postgres.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
 SUMS = "tests/history/test_segment_sums.py::test_"
 TYPES = "tests/replay/test_described_types.py::test_"
+DAMAGED = "tests/replay/test_damaged_values.py::test_"
 NAMES = "tests/replay/test_object_names.py::test_"
 HEADER = SUMS + "a_byte_of_a_page_header_is_judged_as_by_the_reader"
 NO_TABLES = "the simulator reads no WAL as tables"
@@ -204,6 +205,37 @@ ANALYSING = (
         "a number stands for an object that is not there only if all of them are known",
         (Edit("ObjectNames.name", "oid in names or not found.are_all", "oid in names"),),
         turns_red=NAMES + "a_number_in_catalogs_in_parts_is_not_known",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "damage-is-any-error",
+        "value_text",
+        "bytes of another layout raise the printer's own error",
+        (
+            Edit(
+                "Printer.text",
+                "(struct.error, LookupError, ValueError, OverflowError)",
+                "ZeroDivisionError",
+            ),
+        ),
+        turns_red=DAMAGED + "random_bytes_raise_the_decoders_own_error_alone",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "part-beyond-its-value",
+        "value_text",
+        "a part of a value lies within it",
+        (Edit("_short", "1 <= size <= len(data) - at", "True"),),
+        turns_red=DAMAGED + "parts_end_within_their_value",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "damaged-changes-are-silent",
+        "changes",
+        "a damaged value of a change is named, and in the exit code",
+        (Edit("ChangeReader._paired", "len((damaged := values.damaged()))", "False"),),
+        turns_red="tests/replay/test_damaged_values_postgres.py"
+        "::test_a_damaged_value_is_named_and_leaves_the_others",
         why_named=NO_TABLES,
     ),
     Mutant(
