@@ -113,6 +113,8 @@ class Database:
     name: str
     encoding: int = 6
     tablespace: int = 1663
+    is_by_number: bool = False
+    """True if it was asked for by its number, which no other database has."""
 
 
 @dataclass(slots=True)

@@ -56,15 +56,7 @@ Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]
 """Returns the records of the plan, up to the same LSN, that these catalogs need."""
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
 _CHARACTERS = frozenset(
-    {
-        "relkind",
-        "relpersistence",
-        "typtype",
-        "typalign",
-        "attalign",
-        "attgenerated",
-        "collprovider",
-    }
+    ["relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated", "collprovider"]
 )
 _SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod", "collencoding"})
 _NAME_BYTES = 64
@@ -180,18 +172,20 @@ class CatalogHistory:
 
     def databases(self, lsn: int) -> dict[int, Database]:
         """Return the databases by number. One without a known row has its number for a name."""
-        found = {
-            relation.database: Database(
-                relation.database, self._initdbs(relation.database) or str(relation.database)
-            )
-            for relation in self._numbers
-            if relation.database
-        }
+        numbers = {relation.database for relation in self._numbers if relation.database}
+        found = {oid: Database(oid, self._initdbs(oid) or str(oid)) for oid in sorted(numbers)}
         for row in self._rows("pg_database", 0, lsn):
             found[row["oid"]] = Database(
                 row["oid"], row["datname"], row["encoding"], row["dattablespace"]
             )
         return found
+
+    def namesakes(self, database: Database, start_lsn: int, end_lsn: int) -> set[int]:
+        """Return the other databases that had a database's name within a range."""
+        return {
+            row["oid"] for (begin, end), row in self._all("pg_database", 0)
+            if row["datname"] == database.name and begin <= end_lsn and end > start_lsn
+        } - {database.oid}  # fmt: skip
 
     def _initdbs(self, oid: int) -> str | None:
         """Name the databases that initdb makes: not in WAL, but with fixed numbers since 15."""
@@ -207,7 +201,7 @@ class CatalogHistory:
         else:
             found = [d for d in known if self._has_tables(lsn, d)]
         if len(found) == 1:
-            return found[0]
+            return replace(found[0], is_by_number=name == str(found[0].oid))
         shown = ", ".join(sorted(d.name for d in known))
         what = f"no database {name}" if name is not None else "name one database"
         nothing = "none (give a base backup, or an earlier part of the WAL)"
@@ -311,11 +305,8 @@ class CatalogHistory:
         for relation, number in self._numbers.items():
             if relation.database == database and self._is(relation, OIDS[name]):
                 chosen = self._versions.of(number)
-                spans = zip(
-                    self._versions.begin[chosen].tolist(),
-                    self._versions.end[chosen].tolist(),
-                    strict=True,
-                )
+                own = self._versions
+                spans = zip(own.begin[chosen].tolist(), own.end[chosen].tolist(), strict=True)
                 for span, row in zip(spans, self._taken(name, database, chosen), strict=True):
                     found += [(part, row) for part in self._within(relation, *span)]
         return found

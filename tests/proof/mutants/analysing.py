@@ -208,6 +208,15 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "namesakes-of-a-database-are-silent",
+        "changes",
+        "a database that had the name before, with changes in the range, is named",
+        (Edit("ChangeReader._namesakes", "own.is_by_number", "True"),),
+        turns_red="tests/replay/test_undescribed_postgres.py"
+        "::test_a_database_that_had_the_name_before_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "damage-is-any-error",
         "value_text",
         "bytes of another layout raise the printer's own error",
