@@ -23,9 +23,11 @@ from walkeeper_wal.records.segment import Column
 
 UNKNOWN_ROW = reason("its block was not known")
 UNKNOWN_TYPE = reason("values of a type that is not known, as bytes")
+DAMAGED_VALUE = reason("values whose bytes do not have the layout of their type: damaged")
 UNKNOWN_VALUE = reason("values stored out of line before this WAL")
-DOUBTS = (COMPLETE, UNKNOWN_ROW, UNKNOWN_TYPE, AS_OIDS, UNREADABLE, UNKNOWN_VALUE)
-_UNKNOWN_ROW, _UNKNOWN_TYPE, _AS_OIDS, _UNREADABLE, _UNKNOWN_VALUE = range(1, 6)
+DOUBTS = (COMPLETE, UNKNOWN_ROW, UNKNOWN_TYPE, AS_OIDS, UNREADABLE, UNKNOWN_VALUE,
+          DAMAGED_VALUE)  # fmt: skip
+_UNKNOWN_ROW, _UNKNOWN_TYPE, _AS_OIDS, _UNREADABLE, _UNKNOWN_VALUE, _DAMAGED = range(1, 7)
 
 
 @dataclass(slots=True)
@@ -43,6 +45,10 @@ class ChangedValues:
     """True by place and column where a value is not known, or None if all are known."""
     doubts: Column
     """For each row what is not known: a place in DOUBTS."""
+
+    def damaged(self) -> Column:
+        """Return the places of the rows with a value that does not have its type's layout."""
+        return np.flatnonzero(self.doubts == _DAMAGED)
 
     def typed(self, rows: Column) -> Any:
         """Return these rows as a table; null where a row or a value is not known, and for -1."""
@@ -136,6 +142,7 @@ def changed_values(
     lost: Column | None = None
     for found, why in (
         (made.unreadable_places, _UNREADABLE), (made.unknown_places, _UNKNOWN_VALUE),
+        (made.damaged_places, _DAMAGED),
     ):  # fmt: skip
         if found and lost is None:
             lost = np.zeros((len(known), len(names)), bool)

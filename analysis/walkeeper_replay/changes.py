@@ -46,6 +46,7 @@ from walkeeper_replay.change_rows import (
     rows_at,
 )
 from walkeeper_replay.changed_values import changed_values
+from walkeeper_replay.damaged_values import damaged_change
 from walkeeper_replay.described_tables import DescribedTables
 from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
@@ -211,7 +212,8 @@ class ChangeReader:
     ) -> list[Undescribed]:
         """Return what was changed in the range and `read`, called before, could not show.
 
-        `xid`: only by this transaction. `others`: with the databases that are not this reader's.
+        `xid`: only by this transaction. `others`: with the databases that are not this reader's,
+        and else with those that had its name.
         `names`: with the heirs of these tables that are not among them.
         """
         oid = self.database.oid
@@ -229,9 +231,14 @@ class ChangeReader:
             found += unnamed_heirs(
                 self.described.catalog(at), names, knows_all=self.base is not None
             )
-        if others:
-            found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
-        return found
+        only = None if others else self._namesakes(start_lsn, end_lsn)
+        return found + other_databases(self.history, self._heaps, oid, start_lsn, xid, only)
+
+    def _namesakes(self, start_lsn: int, end_lsn: int | None) -> set[int]:
+        """Return the other databases that had this one's name in the range, if that was asked."""
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        own = self.database
+        return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
         """Return the tables of which changes were left out, or are not in the WAL."""
@@ -449,6 +456,9 @@ class ChangeReader:
     ) -> Piece:
         """Join an update's two versions, which have the same record, to one change."""
         values = changed_values(events, rows, table, catalog, fetch)
+        if len(damaged := values.damaged()):
+            lsn = int(rows["start_lsn"][damaged[0]])
+            self.described.undecoded[table.shown] = damaged_change(self.plan, lsn)
         shown, before, after = versions(rows)
         made = self._made(rows[shown])
         made["old"], made["new"] = before, after

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
@@ -23,6 +24,7 @@ from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.damaged_values import damaged_rows
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share
@@ -43,7 +45,8 @@ NO_IMAGE = reason("made before this WAL, which has no image of it")
 ROWS_PER_BATCH = 1 << 16
 HEIRS = reason("rows of tables that inherit from it are in those tables alone", has_all=True)
 # In the metadata of an Arrow table's schema, and so of Parquet's.
-_COVERAGE, _HAS_ALL = b"walkeeper.coverage", b"walkeeper.has_all"
+_COVERAGE = b"walkeeper.coverage"
+_HAS_ALL, _HAS_VALUES = b"walkeeper.has_all", b"walkeeper.has_values"
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class TableAt:
         catalog: Catalog | None = None,
         later: Catalog | None = None,
         is_of_a_time: bool = False,
+        is_for_sql: bool = False,
         on_problem: OnProblem = raise_fatal,
         index: ProvenIndex | None = None,
     ) -> TableAt:
@@ -86,7 +90,8 @@ class TableAt:
 
         Names and columns are those of `catalog`, if it is given. Values that are names, such as
         those of enums and regclass, are printed as `later` has them, if it is given. With
-        `is_of_a_time`, the user named a time, and `lsn` is its place.
+        `is_of_a_time`, the user named a time, and `lsn` is its place. With `is_for_sql`, these
+        values are as a server reads them back.
         """
         refuse_before(base, plan, lsn)
         if history is None:
@@ -105,6 +110,7 @@ class TableAt:
         catalog = catalog or history.at(at, history.database(at, database))
         catalog.in_names_of(later)
         table = catalog.find(name)
+        printer = catalog.printer.with_names_for(a.type for a in table.columns)
         files = [table.file] if table.toast is None else [table.file, table.toast]
         moved = tuple(source for file in files for source in history.moved_from(file))
         return cls(
@@ -112,7 +118,7 @@ class TableAt:
             plan,
             at,
             table,
-            catalog.printer,
+            printer.for_sql() if is_for_sql else printer,
             history.xids,
             base,
             moved,
@@ -193,11 +199,16 @@ class TableAt:
         if visible.taken:
             text = f"{visible.taken} rows taken away by transactions that ended before this WAL"
             doubts.append(reason(text))
-        batches = []
+        batches: list[tuple[int, list[Any]]] = []
+        damaged: list[Coverage] = []
         for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
             rows = slice(begin, begin + ROWS_PER_BATCH)
             arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
+            if made.damaged_places:
+                some = tuples.narrowed(np.arange(*rows.indices(len(tuples.places))))
+                damaged.append(damaged_rows(made, some, data, self.table.file, self.plan))
             batches.append((len(tuples.places[rows]), list(arrays.values())))
+        doubts += damaged[:1]
         if made.unknown:
             doubts.append(reason(f"{made.unknown} values whose bytes are from before this WAL"))
         if made.unreadable:
@@ -206,7 +217,7 @@ class TableAt:
             text = f"{made.as_bytes} values of a type that is not known, as bytes"
             doubts.append(reason(text))
         if made.as_oids:
-            doubts.append(reason(f"{made.as_oids} {AS_OIDS}", has_all=AS_OIDS.has_all))
+            doubts.append(reason(f"{made.as_oids} {AS_OIDS}", has_values=AS_OIDS.has_values))
         shown = together(doubts)
         made_of = []
         for count, columns in batches:
@@ -229,7 +240,11 @@ class TableAt:
         doubts = {shown for _, shown in done} - {COMPLETE}
         # NO_IMAGE holds for the whole table only if no share has an image.
         known = together(sorted(doubts - {NO_IMAGE} or doubts))
-        facts = {_COVERAGE: known.encode(), _HAS_ALL: str(known.has_all).encode()}
+        facts = {
+            _COVERAGE: known.encode(),
+            _HAS_ALL: str(known.has_all).encode(),
+            _HAS_VALUES: str(known.has_values).encode(),
+        }
         return table.replace_schema_metadata(facts)
 
     def for_sql(self, rows: Any) -> Any:
@@ -245,7 +260,8 @@ def coverage_of(table: Any) -> Coverage:
     """Return the coverage of a table from `whole`: "complete", or the reasons."""
     facts = table.schema.metadata or {}
     text = facts[_COVERAGE].decode()
-    return COMPLETE if text == COMPLETE else reason(text, has_all=facts[_HAS_ALL] == b"True")
+    has_all, has_values = (facts[name] == b"True" for name in (_HAS_ALL, _HAS_VALUES))
+    return COMPLETE if text == COMPLETE else reason(text, has_all=has_all, has_values=has_values)
 
 
 def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[Coverage]:

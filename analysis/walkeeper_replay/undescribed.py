@@ -135,9 +135,14 @@ def described_files(history: CatalogHistory, database: int) -> Callable[[Relatio
 
 
 def other_databases(
-    history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
+    history: CatalogHistory,
+    heaps: HeapFiles,
+    database: int,
+    start_lsn: int,
+    xid: int | None,
+    only: set[int] | None = None,
 ) -> list[Undescribed]:
-    """Return the databases but this one in which users' tables were changed."""
+    """Return the databases but this one, or `only` these, in which users' tables were changed."""
     known, names = history.names(), history.databases(history.end_lsn)
 
     def is_catalog(relation: Relation) -> bool:
@@ -148,6 +153,7 @@ def other_databases(
         relation.database
         for relation in heaps.changed
         if relation.database not in (0, database)
+        and (only is None or relation.database in only)
         and not is_catalog(relation)
         and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
     }

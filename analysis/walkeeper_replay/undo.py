@@ -57,7 +57,7 @@ def _is_known(change: Change) -> bool:
     needs_old = change.operation in ("update", "delete")
     needs_new = change.operation in ("update", "insert")
     known = (change.old is not None or not needs_old) and (change.new is not None or not needs_new)
-    return known and change.coverage.has_all
+    return known and change.coverage.has_values
 
 
 def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
     stored = [a.name for a in table.columns if not a.generated]
     if change.operation == "truncate":
         rows = rows_before(change)
-        if not (known := coverage_of(rows)).has_all:
+        if not (known := coverage_of(rows)).has_values:
             yield comment(f"not all of what truncate took from {table.shown}: {known}")
         names = [name for name in stored if name in rows.column_names]
         yield from _put_back(table, names, rows_of_text(rows.select(names)))

@@ -50,7 +50,13 @@ TEXTS = (
     "978-0-393-04002-9", "9780393040029", "0-393-04002-X", "12345678", "1234-5679",
     "979-0-2600-0043-8", "036000291452", "public.pg_class", '"Other"."T b"', '"Other"."T b"[]',
     '"select"', "wide", "wide[]", '"Mood"', '"Other".pair', '"Other"', "_int4", '"char"', "bpchar",
-    "public.english", "english_stem",
+    "public.english", "english_stem", "abs", "pg_catalog.abs(int4)", "public.once", "twice",
+    "public.twice(text)", "once()", "boolin", "boolin(cstring)", "public.length(text)",
+    '"Other"."T b"(wide,"Mood"[],"char",timestamptz[],int[])',
+    "array_to_string(anyarray,text)",
+    "public.##", "##(int4,int4)", "public.+(wide,wide)", "#%", "-(NONE,int4)", "=(int4,int4)",
+    '"Other".#%#("Mood",text)', "#%(NONE,wide)", "default", "POSIX", '"Other"."C"', "own", '"it"',
+    'public."C"',
 )  # fmt: skip
 EXTENSIONS = ("ltree", "hstore", "citext", "cube", "seg", "isn", "intarray", "lo", "pg_trgm")
 SCHEMA = """
@@ -66,6 +72,22 @@ CREATE DOMAIN area AS box; CREATE DOMAIN words AS text[]; CREATE DOMAIN address 
 CREATE TYPE wide AS (a int, b text, c text[], d "Mood", e address, f numeric);
 CREATE TYPE deep AS (a wide, b wide[], c jsonb);
 CREATE TYPE floats AS RANGE (subtype = float8); CREATE TYPE names AS RANGE (subtype = text);
+CREATE FUNCTION once() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION twice(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION twice(text) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION public.length(text) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION "Other"."T b"(wide, "Mood"[], "char", timestamptz[], VARIADIC int[]) RETURNS int
+    LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION kept(wide, wide) RETURNS wide LANGUAGE sql AS 'SELECT $1';
+CREATE FUNCTION kept(wide) RETURNS wide LANGUAGE sql AS 'SELECT $1';
+CREATE FUNCTION kept(int, int) RETURNS int LANGUAGE sql AS 'SELECT $1';
+CREATE FUNCTION kept("Mood", text) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE OPERATOR + (LEFTARG = wide, RIGHTARG = wide, FUNCTION = kept);
+CREATE OPERATOR ## (LEFTARG = int, RIGHTARG = int, FUNCTION = kept);
+CREATE OPERATOR #% (RIGHTARG = wide, FUNCTION = kept);
+CREATE OPERATOR "Other".#%# (LEFTARG = "Mood", RIGHTARG = text, FUNCTION = kept);
+CREATE COLLATION "Other"."C" FROM pg_catalog."POSIX"; CREATE COLLATION public."C" FROM "POSIX";
+CREATE COLLATION own FROM "C"; CREATE COLLATION "it" FROM "C";
 CREATE FUNCTION taken(what text, kind regtype) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN EXECUTE format('SELECT (%L::text)::%s', what, kind); RETURN true;
 EXCEPTION WHEN others THEN RETURN false; END $$;

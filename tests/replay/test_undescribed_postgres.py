@@ -81,6 +81,32 @@ def test_another_database_with_changes_is_named(
         assert code == 0 and "missing" not in said
 
 
+def test_a_database_that_had_the_name_before_is_named(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("CREATE DATABASE shop")
+    other(server, "CREATE TABLE sold (a int)", "INSERT INTO sold VALUES (1)")
+    first = str(server.sql("SELECT oid FROM pg_database WHERE datname = 'shop'"))
+    server.sql("DROP DATABASE shop", "CREATE DATABASE shop", "CREATE DATABASE calm")
+    other(server, "CREATE TABLE sold (a int)", "INSERT INTO sold VALUES (2)")
+    between = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    other(server, "INSERT INTO sold VALUES (3)")
+    path = copied(server, wal)
+    command = ("changes", "--path", path, "--database", "shop")
+    for table in ((), ("--table", "sold")):
+        code, out, said = history(capsys, *command, *table)
+        assert code == 1 and out.count("sold") == 2
+        assert f"missing: database {first} (1 in all)" in said
+    code, out, said = history(capsys, *command, "--start-lsn", between)
+    assert (code, out.count("sold"), "missing" in said) == (0, 1, False)
+    code, out, said = history(capsys, "changes", "--path", path, "--database", first)
+    assert out.count("sold") == 1 and "missing: database" not in said
+    second = str(server.sql("SELECT oid FROM pg_database WHERE datname = 'shop'"))
+    code, _, said = history(capsys, "changes", "--path", path, "--database", second)
+    assert (code, "missing" in said) == (0, False)
+
+
 def test_a_transaction_is_asked_for_alone(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:

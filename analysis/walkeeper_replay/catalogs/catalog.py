@@ -10,11 +10,11 @@ server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from walkeeper_replay.catalogs.shown_names import Owned, names_in_path, shown_names
+from walkeeper_replay.catalogs.catalog_names import CatalogNames, Rows
+from walkeeper_replay.catalogs.shown_names import Owned
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.database_text import codec_of
@@ -25,6 +25,7 @@ from walkeeper_replay.text.value_text import (
     Type,
     Types,
     builtin_types,
+    pseudo_types,
 )
 from walkeeper_replay.tuples.toast import unpacked
 from walkeeper_wal.errors import HistoryError
@@ -112,6 +113,8 @@ class Database:
     name: str
     encoding: int = 6
     tablespace: int = 1663
+    is_by_number: bool = False
+    """True if it was asked for by its number, which no other database has."""
 
 
 @dataclass(slots=True)
@@ -129,10 +132,8 @@ class Catalog:
     """By table: the numbers of its primary key's columns."""
     heirs: dict[int, list[int]] = field(default_factory=dict)
     """By table: those that inherit from it, as far as their rows of pg_inherits are known."""
-    searched: dict[int, list[Owned]] = field(default_factory=dict)
-    """By regconfig and regdictionary: the objects that they name."""
     has_system: bool = False
-    """True if these have all objects of pg_catalog: from a base backup or a server."""
+    """True if the catalogs have all objects of pg_catalog: from a base backup or a server."""
 
     @property
     def printer(self) -> Printer:
@@ -206,40 +207,36 @@ class Catalog:
         return sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
 
     def in_names_of(self, later: Catalog | None) -> Catalog:
-        """Print labels, roles and the names of regclass and its like as `later` has them.
+        """Print labels, roles and the names of regclass and its like for SQL, as of `later`.
 
         An object that is not there later prints as its OID.
         """
         if later is not None:
             self.types.labels.update(later.types.labels)
-            self.types.names, self.types.roles = later.types.names, later.types.roles
+            self.types.names, self.types.roles = later.types.names.for_sql(), later.types.roles
         return self
 
-    def add_searched(
-        self, kind: int, rows: Iterable[Mapping[str, Any]], schemas: Mapping[int, str]
-    ) -> None:
-        """Add what regconfig or regdictionary names: each row is an OID, a name and a schema."""
-        known = _BUILTIN_SCHEMAS | dict(schemas)
-        each = [tuple(row.values()) for row in rows]
-        self.searched[kind] = [Owned(oid, known.get(at, str(at)), name) for oid, name, at in each]
-
-    def finish(self, major: int, roles: Mapping[int, str]) -> None:
+    def finish(self, major: int, roles: Mapping[int, str], rows: Rows) -> None:
         """Give composite types their columns, and OIDs their names, once all rows are there.
 
         A composite type of which the WAL describes a part of the columns stays without any. Its
-        values are bytes, and the answer is not complete.
+        values are bytes, and the answer is not complete. `rows` returns the rows of the catalogs
+        of functions and the like, when they are wanted.
         """
         if major < 16:
             known = self.types.by_oid[ACLITEM]
             self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
-        self.types.roles = dict(roles)
-        owned = [Owned(c.oid, c.schema, c.name) for c in self.classes.values()]
-        self.types.major = major
-        schemas = _BUILTIN_SCHEMAS | self.schemas
-        self.types.names = shown_names(owned, self.types, schemas, major, roles)
-        for kind, objects in self.searched.items():
-            names = names_in_path(objects, major, has_system=self.has_system)
-            self.types.names[kind] = names
+        self.types.roles, self.types.major = dict(roles), major
+        self.types.names = CatalogNames(
+            rows,
+            classes=lambda: [Owned(c.oid, c.schema, c.name) for c in self.classes.values()],
+            types=lambda: self._named_types(rows),
+            schemas=_BUILTIN_SCHEMAS | self.schemas,
+            roles=self.types.roles,
+            major=major,
+            encoding=self.database.encoding,
+            has_system=self.has_system,
+        ).made()
         for found in self.classes.values():
             if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
                 own = self._columns_of(found)
@@ -247,6 +244,12 @@ class Catalog:
                     self.types.fields[found.oid] = [
                         Field(a.name, a.type, a.length, a.alignment, a.dropped) for a in own
                     ]
+
+    def _named_types(self, rows: Rows) -> list[Type]:
+        """Return the types that have names: with those that no column has, such as `trigger`."""
+        if self.has_system:
+            return [type_of(row, self.schemas) for row in rows("pg_type")]
+        return [*self.types.by_oid.values(), *pseudo_types()]
 
 
 def _are_all(attributes: list[Attribute], found: Class) -> bool:
@@ -277,7 +280,7 @@ def class_of(row: dict[str, object], schemas: dict[int, str]) -> Class:
     )  # fmt: skip
 
 
-def type_of(row: dict[str, object], schemas: dict[int, str]) -> Type:
+def type_of(row: Mapping[str, object], schemas: Mapping[int, str]) -> Type:
     schema = _int(row["typnamespace"])
     return Type(
         _int(row["oid"]), str(row["typname"]), _int(row["typlen"]),

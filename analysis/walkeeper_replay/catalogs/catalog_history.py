@@ -43,7 +43,6 @@ from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import codec_of
 from walkeeper_replay.text.money_text import is_known
-from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.errors import HistoryError
@@ -55,6 +54,7 @@ from walkeeper_wal.sources.wal_files import WalFiles
 PASSES_MAX = 4
 Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]
 """Returns the records of the plan, up to the same LSN, that these catalogs need."""
+_MAPPED = ("pg_class", "pg_type", "pg_attribute", "pg_proc", "pg_database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,20 @@ class CatalogHistory:
 
     def databases(self, lsn: int) -> dict[int, Database]:
         """Return the databases by number. One without a known row has its number for a name."""
-        found = {
-            relation.database: Database(
-                relation.database, self._initdbs(relation.database) or str(relation.database)
-            )
-            for relation in self._numbers
-            if relation.database
-        }
+        numbers = {relation.database for relation in self._numbers if relation.database}
+        found = {oid: Database(oid, self._initdbs(oid) or str(oid)) for oid in sorted(numbers)}
         for row in self._rows("pg_database", 0, lsn):
             found[row["oid"]] = Database(
                 row["oid"], row["datname"], row["encoding"], row["dattablespace"]
             )
         return found
+
+    def namesakes(self, database: Database, start_lsn: int, end_lsn: int) -> set[int]:
+        """Return the other databases that had a database's name within a range."""
+        return {
+            row["oid"] for (begin, end), row in self._all("pg_database", 0)
+            if row["datname"] == database.name and begin <= end_lsn and end > start_lsn
+        } - {database.oid}  # fmt: skip
 
     def _initdbs(self, oid: int) -> str | None:
         """Name the databases that initdb makes: not in WAL, but with fixed numbers since 15."""
@@ -193,7 +195,7 @@ class CatalogHistory:
         else:
             found = [d for d in known if self._has_tables(lsn, d)]
         if len(found) == 1:
-            return found[0]
+            return replace(found[0], is_by_number=name == str(found[0].oid))
         shown = ", ".join(sorted(d.name for d in known))
         what = f"no database {name}" if name is not None else "name one database"
         nothing = "none (give a base backup, or an earlier part of the WAL)"
@@ -228,11 +230,9 @@ class CatalogHistory:
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
-        for kind, name in ((REGCONFIG, "pg_ts_config"), (REGDICTIONARY, "pg_ts_dict")):
-            catalog.add_searched(kind, self._rows(name, oid, lsn), schemas)
         catalog.schemas, catalog.has_system = schemas, self.store.base is not None
         roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
-        catalog.finish(self.major, roles)
+        catalog.finish(self.major, roles, lambda name: self._rows(name, oid, lsn))
         catalog.types.has_dollars = self._has_dollars(lsn)
         return catalog
 
@@ -299,11 +299,8 @@ class CatalogHistory:
         for relation, number in self._numbers.items():
             if relation.database == database and self._is(relation, OIDS[name]):
                 chosen = self._versions.of(number)
-                spans = zip(
-                    self._versions.begin[chosen].tolist(),
-                    self._versions.end[chosen].tolist(),
-                    strict=True,
-                )
+                own = self._versions
+                spans = zip(own.begin[chosen].tolist(), own.end[chosen].tolist(), strict=True)
                 for span, row in zip(spans, self._taken(name, database, chosen), strict=True):
                     found += [(part, row) for part in self._within(relation, *span)]
         return found
@@ -354,7 +351,7 @@ class CatalogHistory:
         """Return a catalog's rows that are visible at `lsn`."""
         database = 0 if name in SHARED else database
         node = self._mapped(database, OIDS[name], lsn)
-        if not node and name not in ("pg_class", "pg_type", "pg_attribute", "pg_database"):
+        if not node and name not in _MAPPED:
             own = [r for r in self._rows("pg_class", database, lsn) if r["oid"] == OIDS[name]]
             node = own[0]["relfilenode"] if own else 0
         node = node or OIDS[name]

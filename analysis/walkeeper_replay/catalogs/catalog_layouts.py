@@ -17,10 +17,10 @@ _KINDS = {
     "n": (64, 1), "v": (-1, 4), "d": (-1, 8),
 }  # fmt: skip
 OIDS = {
-    "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_authid": 1260,
+    "pg_type": 1247, "pg_attribute": 1249, "pg_proc": 1255, "pg_class": 1259, "pg_authid": 1260,
     "pg_database": 1262, "pg_index": 2610, "pg_inherits": 2611, "pg_namespace": 2615,
     "pg_db_role_setting": 2964, "pg_enum": 3501, "pg_range": 3541,
-    "pg_ts_dict": 3600, "pg_ts_config": 3602,
+    "pg_ts_dict": 3600, "pg_ts_config": 3602, "pg_operator": 2617, "pg_collation": 3456,
 }  # fmt: skip
 SHARED = frozenset({"pg_authid", "pg_database", "pg_db_role_setting"})
 # Keyed by the first version that has them so. Columns after the last wanted one are left out.
@@ -95,6 +95,20 @@ _LAYOUTS: dict[str, dict[int, str]] = {
     "pg_inherits": {13: "inhrelid:o inhparent:o"},
     "pg_ts_dict": {13: "oid:o dictname:n dictnamespace:o"},
     "pg_ts_config": {13: "oid:o cfgname:n cfgnamespace:o"},
+    "pg_proc": {
+        13: """oid:o proname:n pronamespace:o proowner:o prolang:o procost:f prorows:f
+            provariadic:o prosupport:o prokind:c prosecdef:b proleakproof:b proisstrict:b
+            proretset:b provolatile:c proparallel:c pronargs:h pronargdefaults:h prorettype:o
+            proargtypes:v""",
+    },
+    "pg_operator": {
+        13: """oid:o oprname:n oprnamespace:o oprowner:o oprkind:c oprcanmerge:b oprcanhash:b
+            oprleft:o oprright:o""",
+    },
+    "pg_collation": {
+        13: """oid:o collname:n collnamespace:o collowner:o collprovider:c collisdeterministic:b
+            collencoding:i""",
+    },
     "pg_authid": {13: "oid:o rolname:n"},
     "pg_db_role_setting": {13: "setdatabase:o setrole:o setconfig:v"},
     "pg_namespace": {13: "oid:o nspname:n"},
@@ -126,6 +140,9 @@ WANTED: dict[str, tuple[str, ...]] = {
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
     "pg_ts_dict": ("oid", "dictname", "dictnamespace"),
     "pg_ts_config": ("oid", "cfgname", "cfgnamespace"),
+    "pg_proc": ("oid", "proname", "pronamespace", "proargtypes"),
+    "pg_operator": ("oid", "oprname", "oprnamespace", "oprleft", "oprright"),
+    "pg_collation": ("oid", "collname", "collnamespace", "collprovider", "collencoding"),
     "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
 }  # fmt: skip
 """By catalog: the columns that are read."""

@@ -25,9 +25,9 @@ Keep: TypeAlias = Callable[[Any, Column, list[str]], Column]
 """Selects rows by (arena, the places of their columns, the names of these)."""
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
 _CHARACTERS = frozenset(
-    {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
+    ["relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated", "collprovider"]
 )
-_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
+_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod", "collencoding"})
 _NAME_BYTES = 64
 
 

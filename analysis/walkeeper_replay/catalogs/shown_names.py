@@ -1,20 +1,24 @@
-"""Names as regclass and its like print them. Pure.
+"""Names as regclass and its like print them, and as a server reads them back. Pure.
 
-    shown_names(classes, types, schemas, major, roles) -> {2205: {oid: 'public."T"'}, 2206: …}
-    names_in_path(configurations, major, has_system=True)    -> {oid: 'english'}
+    namer = Namer(major, has_system=True)
+    namer.shown(classes) -> {oid: 'public."T"'}        namer.qualified(classes) -> the same for SQL
 
 Contract: the search path is the default one, `"$user", public`, without a schema of the user's
-name. A name is left out where the catalogs at hand do not decide it. Source: ruleutils.c,
-regproc.c, format_type.c and kwlist.h.
+name. A name is None where the catalogs at hand do not decide it. Source: ruleutils.c, regproc.c,
+namespace.c, format_type.c and kwlist.h.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
-from walkeeper_replay.text.value_text import REGCLASS, REGNAMESPACE, REGROLE, REGTYPE, Types
+from walkeeper_replay.text.object_names import Shown
+from walkeeper_replay.text.value_text import Type
 
 
 def _words(text: str) -> frozenset[str]:
@@ -46,78 +50,172 @@ _KEYWORDS_SINCE = {
     ),
 }
 _TYPES = {
-    16: "boolean", 20: "bigint", 21: "smallint", 23: "integer", 700: "real",
+    16: "boolean", 114: "json", 20: "bigint", 21: "smallint", 23: "integer", 700: "real",
     701: "double precision", 1042: "character", 1043: "character varying",
     1083: "time without time zone", 1114: "timestamp without time zone",
     1184: "timestamp with time zone", 1186: "interval", 1266: "time with time zone", 1560: "bit",
     1562: "bit varying", 1700: "numeric",
 }  # fmt: skip
 _NO_ARRAYS = (22, 30)  # int2vector, oidvector
+# Encodings that ICU does not have, so that its collations for all encodings do not serve there.
+_WITHOUT_ICU = frozenset({0, 5, 7, 13, 15, 17, 21})
+
+
+Names = dict[int, str | None]
 
 
 class Owned(NamedTuple):
+    """An object of a schema; `arguments` are the types of a function's or an operator's."""
+
     oid: int
     schema: str
     name: str
+    arguments: tuple[int, ...] = ()
 
 
-def shown_names(
-    classes: Iterable[Owned],
-    types: Types,
-    schemas: Mapping[int, str],
-    major: int,
-    roles: Mapping[int, str],
-) -> dict[int, dict[int, str]]:
-    """Return names by the type that prints them, and by OID."""
-    keywords = _keywords(major)
-    owned = [Owned(t.oid, t.schema, t.name) for t in types.by_oid.values()]
-    of_types = _visible(owned, keywords) | _TYPES
-    for oid, each in types.by_oid.items():
-        is_array = each.element and each.length == -1 and each.kind == "b"
-        if is_array and oid not in _NO_ARRAYS:
-            of_types.pop(oid, None)
-            if each.element in of_types:
-                of_types[oid] = of_types[each.element] + "[]"
-    return {
-        REGCLASS: _visible(list(classes), keywords),
-        REGTYPE: of_types,
-        REGROLE: {oid: _quoted(name, keywords) for oid, name in roles.items()},
-        REGNAMESPACE: {oid: _quoted(name, keywords) for oid, name in schemas.items()},
-    }
+class Collation(NamedTuple):
+    """A row of pg_collation; `encoding` is -1 if it serves all."""
+
+    oid: int
+    schema: str
+    name: str
+    encoding: int
+    provider: str
 
 
-def names_in_path(owned: list[Owned], major: int, *, has_system: bool) -> dict[int, str]:
-    """Return names by OID, as regconfig and regdictionary print them.
+@dataclass(frozen=True, slots=True)
+class Namer:
+    """The rules of one major version, over catalogs with or without all that initdb made."""
 
-    Without all names of pg_catalog, it is not known which names of `public` they hide.
-    """
-    found = _visible(owned, _keywords(major))
-    hidden = set() if has_system else {each.oid for each in owned if each.schema == "public"}
-    return {oid: name for oid, name in found.items() if oid not in hidden}
+    major: int
+    has_system: bool
+
+    def quoted(self, name: str) -> str:
+        """Return a name as quote_identifier does."""
+        if _PLAIN.fullmatch(name) and name not in _keywords(self.major):
+            return name
+        return '"' + name.replace('"', '""') + '"'
+
+    def shown(self, owned: Sequence[Owned], *, are_system_named: bool = False) -> Names:
+        """Return names, with a schema where the search path does not find them without.
+
+        With `are_system_named`, all such objects of pg_catalog are at hand or begin with `pg_`.
+        """
+        system = {(each.name, each.arguments) for each in owned if each.schema == "pg_catalog"}
+        found: Names = {}
+        for each in owned:
+            is_hidden = (each.name, each.arguments) in system
+            is_known = self.has_system or (are_system_named and not each.name.startswith("pg_"))
+            if not _is_settled(each.schema):
+                found[each.oid] = None
+            elif each.schema == "pg_catalog" or (each.schema == "public" and not is_hidden):
+                is_first = each.schema == "pg_catalog" or is_known
+                found[each.oid] = self.quoted(each.name) if is_first else None
+            else:
+                found[each.oid] = self._in_schema(each.schema, self.quoted(each.name))
+        return found
+
+    def qualified(self, owned: Iterable[Owned | Collation]) -> Names:
+        """Return names with their schemas."""
+        return {
+            each.oid: self._in_schema(each.schema, self.quoted(each.name))
+            if _is_settled(each.schema) else None
+            for each in owned
+        }  # fmt: skip
+
+    def _in_schema(self, schema: str, text: str) -> str:
+        return f"{self.quoted(schema)}.{text}"
+
+    def unique(self, owned: Sequence[Owned], *, are_operators: bool = False) -> Names:
+        """Return what regproc or regoper prints: a schema if the name alone means several."""
+        in_path: dict[str, dict[tuple[int, ...], int]] = {}
+        for schema in ("pg_catalog", "public"):
+            for each in owned:
+                if each.schema == schema:
+                    in_path.setdefault(each.name, {}).setdefault(each.arguments, each.oid)
+        found: Names = {}
+        for each in owned:
+            is_searched = each.schema in ("pg_catalog", "public")
+            name = each.name if are_operators else self.quoted(each.name)
+            if not _is_settled(each.schema) or (is_searched and not self.has_system):
+                found[each.oid] = None
+            elif list(in_path.get(each.name, {}).values()) == [each.oid]:
+                found[each.oid] = name
+            else:
+                found[each.oid] = self._in_schema(each.schema, name)
+        return found
+
+    def unique_for_sql(self, owned: Sequence[Owned], *, are_operators: bool = False) -> Names:
+        """Return what input takes for one function or operator: the number if a name has more."""
+        counts = Counter((each.schema, each.name) for each in owned)
+        found: Names = {}
+        for each in owned:
+            name = each.name if are_operators else self.quoted(each.name)
+            is_known = _is_settled(each.schema) and self.has_system
+            is_one = counts[each.schema, each.name] == 1
+            shown = self._in_schema(each.schema, name) if is_one else str(each.oid)
+            found[each.oid] = shown if is_known else None
+        return found
+
+    def functions(self, owned: Sequence[Owned], names: Names, types: Shown) -> Names:
+        """Return what regprocedure prints, from the functions' own names."""
+        return {
+            each.oid: _with_arguments(names[each.oid], [types.get(t) for t in each.arguments])
+            for each in owned
+        }
+
+    def operators(self, owned: Sequence[Owned], types: Shown, *, for_sql: bool) -> Names:
+        """Return what regoperator prints. An operator's name needs no quotes."""
+        plain = {each.oid: each for each in owned}
+        found: Names = {}
+        for oid, shown in (self.qualified(owned) if for_sql else self.shown(owned)).items():
+            each = plain[oid]
+            is_plain = shown is not None and shown == self.quoted(each.name)
+            name = each.name if is_plain else self._in_schema(each.schema, each.name)
+            sides = [types.get(t) if t else "NONE" for t in each.arguments]
+            found[oid] = _with_arguments(None if shown is None else name, sides)
+        return found
+
+    def collations(self, owned: Sequence[Collation], encoding: int) -> tuple[Names, Names]:
+        """Return what regcollation prints in a database of this encoding, and names for SQL."""
+        chosen: dict[tuple[str, str], int] = {}
+        for wanted in (encoding, -1):
+            for each in owned:
+                serves = each.provider != "i" or encoding not in _WITHOUT_ICU
+                if each.encoding == wanted and (serves or wanted != -1):
+                    chosen.setdefault((each.schema, each.name), each.oid)
+        shown, for_sql = self.qualified(owned), self.qualified(owned)
+        for each in owned:
+            in_path = [chosen.get((schema, each.name)) for schema in ("pg_catalog", "public")]
+            if chosen.get((each.schema, each.name)) != each.oid:
+                for_sql[each.oid] = str(each.oid) if self.has_system else None
+            if not self.has_system and each.schema in ("pg_catalog", "public"):
+                shown[each.oid] = for_sql[each.oid] = None
+            elif next((oid for oid in in_path if oid is not None), None) == each.oid:
+                shown[each.oid] = self.quoted(each.name)
+        return shown, for_sql
+
+    def types(self, each: Sequence[Type], names: Names) -> Names:
+        """Return what format_type prints, from the types' own names: SQL's words, and arrays."""
+        found = names | _TYPES
+        for one in each:
+            is_array = one.element and one.length == -1 and one.kind in "bp"
+            if is_array and one.oid not in _NO_ARRAYS:
+                element = found.get(one.element)
+                found[one.oid] = None if element is None else element + "[]"
+        return found
 
 
+def _is_settled(schema: str) -> bool:
+    """Return False if a schema's row is not known, or sessions see it by several names."""
+    return not (schema.isdigit() or schema.startswith("pg_temp"))
+
+
+def _with_arguments(name: str | None, types: list[str | None]) -> str | None:
+    known = [each for each in types if each is not None]
+    return None if name is None or len(known) < len(types) else f"{name}({','.join(known)})"
+
+
+@cache
 def _keywords(major: int) -> frozenset[str]:
     return _KEYWORDS.union(*(w for since, w in _KEYWORDS_SINCE.items() if since <= major))
-
-
-def _visible(owned: list[Owned], keywords: frozenset[str]) -> dict[int, str]:
-    """Return names, with a schema where the search path does not find them without."""
-    system = {each.name for each in owned if each.schema == "pg_catalog"}
-    found: dict[int, str] = {}
-    for oid, schema, name in owned:
-        # The schema's row is not known, or what it shows differs from session to session.
-        if schema.isdigit() or schema.startswith("pg_temp"):
-            continue
-        shown = _quoted(name, keywords)
-        if schema == "public" and name not in system and name.startswith("pg_"):
-            continue  # it is not known if pg_catalog has such a name
-        if schema != "pg_catalog" and (schema != "public" or name in system):
-            shown = f"{_quoted(schema, keywords)}.{shown}"
-        found[oid] = shown
-    return found
-
-
-def _quoted(name: str, keywords: frozenset[str]) -> str:
-    if _PLAIN.fullmatch(name) and name not in keywords:
-        return name
-    return '"' + name.replace('"', '""') + '"'

@@ -8,7 +8,8 @@ digits. infinity of dates and times is the type's largest value.
 
 Contract: a value that is not known is null and counted in `unknown`. An example is one whose TOAST
 chunks are from before the WAL. A value that is no text in the database's encoding, or a timestamp
-beyond Arrow's, is null and counted in `unreadable`.
+beyond Arrow's, is null and counted in `unreadable`. A value whose bytes do not have the layout of
+its type is null and in `damaged_places`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_replay.catalogs.catalog import Attribute, Table
-from walkeeper_replay.columns.numeric_columns import numeric_strings
+from walkeeper_replay.columns.numeric_columns import damaged_numerics, numeric_strings
 from walkeeper_replay.text.coverage import reason
-from walkeeper_replay.text.database_text import UnknownText
+from walkeeper_replay.text.database_text import DamagedValue, UnknownText, fits
 from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX
 from walkeeper_replay.text.value_text import Printer
-from walkeeper_replay.tuples.deform import ABSENT, MALFORMED, PLAIN, deform, varlena
+from walkeeper_replay.tuples.deform import ABSENT, EXTERNAL, MALFORMED, PLAIN, deform, varlena
 from walkeeper_replay.tuples.toast import Fetch, nothing, plain
 from walkeeper_replay.tuples.tuple_loops import loops
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -46,7 +47,7 @@ UNREADABLE = reason(
     "aclitem's role that is not known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
 )
 AS_OIDS = reason(
-    "names (of regclass, regtype and their like) as OIDs, not being known", has_all=True
+    "names (of regclass, regtype and their like) as OIDs, not being known", has_values=True
 )
 
 
@@ -69,6 +70,8 @@ class RowColumns:
         """(row, column) of each of them, of the last call of `arrays`."""
         self.unreadable = 0
         self.unreadable_places: list[tuple[int, str]] = []
+        self.damaged_places: list[tuple[int, str]] = []
+        """(row, column) of values that do not have the layout of their type, of the last call."""
         self.as_oids = 0
         """Names of regclass and its like that are not known."""
         self.as_oids_places: list[tuple[int, str]] = []
@@ -85,13 +88,12 @@ class RowColumns:
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
         )
         self.unknown_places, self.unreadable_places, self.as_oids_places = [], [], []
+        self.damaged_places = []
         made: dict[str, Any] = {}
         for attribute, at in zip(attributes, found, strict=True):
             if attribute.name not in self._types:
                 continue
-            self.unknown += int((at == MALFORMED).sum())
-            broken = np.flatnonzero(at == MALFORMED).tolist()
-            self.unknown_places += [(row, attribute.name) for row in broken]
+            self._note_damaged(attribute.name, np.flatnonzero(at == MALFORMED))
             array = self._array(attribute, data, at)
             array = made[attribute.name] = self._with_missing(attribute, array, at)
             if not self._printer.knows(attribute.type):
@@ -104,28 +106,39 @@ class RowColumns:
             return self._varlena(attribute.name, data, places)
         if attribute.length > 0:
             return self._fixed(attribute.name, attribute.length, data, places)
-        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else b"" for p in places.tolist()]
-        texts = pa.array([self._text(oid, value) for value in ends], pa.string(), mask=places < 0)
+        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else None for p in places.tolist()]
+        texts = pa.array(self._texts(attribute.name, oid, ends), pa.string())
         return self._noted(attribute.name, texts, places < 0)
 
     def _text(self, oid: int, value: bytes) -> str | None:
-        """Return the value as text, or None if it cannot be printed."""
+        """Return the value as text, or None if it cannot be printed. Raise DamagedValue."""
         try:
             return self._printer.text(oid, value)
+        except DamagedValue:
+            raise
         except UnknownText:
             return None
 
     def _texts(self, name: str, oid: int, values: Iterable[bytes | None]) -> list[str | None]:
-        """Return a text for each value; note those with a name that is not known."""
-        if not self._printer.has_names(oid):
-            return [None if value is None else self._text(oid, value) for value in values]
+        """Return a text for each value; note those with a name that is not known, or damaged."""
         texts: list[str | None] = []
+        damaged: list[int] = []
         for row, value in enumerate(values):
-            before = self._printer.as_oids
-            texts.append(None if value is None else self._text(oid, value))
+            before, text = self._printer.as_oids, None
+            try:
+                text = None if value is None else self._printer.text(oid, value)
+            except DamagedValue:
+                damaged.append(row)
+            except UnknownText:
+                pass
+            texts.append(text)
             if self._printer.as_oids != before:
                 self._note_oids(name, [row])
+        self._note_damaged(name, damaged)
         return texts
+
+    def _note_damaged(self, name: str, rows: Iterable[int]) -> None:
+        self.damaged_places += [(int(row), name) for row in rows]
 
     def _note_oids(self, name: str, rows: list[int]) -> None:
         self.as_oids += len(rows)
@@ -135,7 +148,9 @@ class RowColumns:
         """Return a column; note its values that are there and cannot be printed."""
         if array.null_count == np.count_nonzero(absent):
             return array
-        lost = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
+        damaged = {row for row, column in self.damaged_places if column == name}
+        found = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
+        lost = [row for row in found if row not in damaged]
         self.unreadable += len(lost)
         self.unreadable_places += [(row, name) for row in lost]
         return array
@@ -169,9 +184,12 @@ class RowColumns:
             span = int(begins[row]), int(sizes[row]), int(kinds[row])
             value = plain(data, *span, self._fetch)
             if value is None:
-                self.unknown += 1
-                self.unknown_places.append((row, name))
                 absent[row] = True
+                if span[2] == EXTERNAL:
+                    self.unknown += 1
+                    self.unknown_places.append((row, name))
+                else:
+                    self._note_damaged(name, [row])
             values.append(value or b"")
         if len(other):  # after the pages' bytes, where all are found by one rule
             ends = np.cumsum([0, *(len(value) for value in values)])
@@ -186,6 +204,9 @@ class RowColumns:
     def _of_bytes(self, name: str, joined: Bytes, offsets: Column, absent: Column) -> Any:
         oid = self._types[name]
         if oid == NUMERIC:
+            damaged = damaged_numerics(joined, offsets) & ~absent
+            self._note_damaged(name, np.flatnonzero(damaged))
+            absent = absent | damaged
             return numeric_strings(joined, offsets, absent)
         utf8 = self._printer.encoding == "utf-8"
         large = len(joined) >= 1 << 31
@@ -209,14 +230,11 @@ class RowColumns:
         if attribute.missing is None or not absent.any():
             return array
         oid = self._types[attribute.name]
-        # An array of one element: {dimensions 1, no nulls, element type, extent 1, bound 1}.
-        element = attribute.missing[20:]
-        if attribute.length == -1:
-            size = int.from_bytes(element[:4], "little") >> 2
-            short = element[0] & 1
-            value = element[1 : element[0] >> 1] if short else element[4:size]
-        else:
-            value = element[: attribute.length]
+        try:
+            value = _only_element(attribute.missing, attribute.length)
+        except DamagedValue:
+            self._note_damaged(attribute.name, np.flatnonzero(absent))
+            return array
         if oid in _FIXED:
             dtype, type_ = _FIXED[oid]
             one = typed(np.frombuffer(value, dtype), type_, np.array([False]))
@@ -224,7 +242,11 @@ class RowColumns:
             one = pa.array([value])
         else:
             before = self._printer.as_oids
-            one = pa.array([self._text(oid, value)], pa.string())
+            try:
+                one = pa.array([self._text(oid, value)], pa.string())
+            except DamagedValue:
+                self._note_damaged(attribute.name, np.flatnonzero(absent))
+                return array
             if self._printer.as_oids != before:
                 self._note_oids(attribute.name, np.flatnonzero(absent).tolist())
         if one.null_count:
@@ -233,6 +255,23 @@ class RowColumns:
             self.unreadable_places += [(row, attribute.name) for row in lost]
         both = pa.concat_arrays([array, one])
         return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
+
+
+def _only_element(array: bytes, length: int) -> bytes:
+    """Return the value of an array of one element without nulls: attmissingval.
+
+    Its head is: dimensions 1, no nulls, element type, extent 1, bound 1.
+    """
+    element = array[20:]
+    fits(len(element) >= (4 if length == -1 else length) or element[:1] > b"\1", "a default")
+    if length != -1:
+        return element[:length]
+    is_short = element[0] & 1
+    head, size = (
+        (1, element[0] >> 1) if is_short else (4, int.from_bytes(element[:4], "little") >> 2)
+    )
+    fits(head <= size <= len(element), "a default")
+    return element[head:size]
 
 
 def typed(values: Column, type_: Any, absent: Column) -> Any:

@@ -17,6 +17,15 @@ from walkeeper_wal.records.segment import Bytes, Column
 _ROOM = 48  # characters, enough for nearly all
 
 
+def damaged_numerics(data: Bytes, offsets: Column) -> Column:
+    """Return which values are too short for their header, or have a part of a digit."""
+    sizes = np.diff(offsets)
+    second = np.append(data, np.zeros(2, np.uint8))[offsets[:-1] + 1]
+    has_weight = second & 0x80 == 0
+    found: Column = (sizes < np.where(has_weight & (sizes != 0), 4, 2)) | (sizes % 2 == 1)
+    return found
+
+
 def numeric_strings(data: Bytes, offsets: Column, absent: Column) -> Any:
     """See the module; `data[offsets[i]:offsets[i + 1]]` is a value."""
     into = np.empty(len(absent) * _ROOM + 64, np.uint8)

@@ -50,6 +50,14 @@ _ROWS = """
     _nummultirange -1 i b 4532; 6152 _tsmultirange -1 d b 4533; 6153 _tstzmultirange -1 d b 4534;
     6155 _datemultirange -1 i b 4535; 6157 _int8multirange -1 d b 4536
 """
+# Types that no column has: functions take and return them.
+_PSEUDO = """
+    32 pg_ddl_command; 269 table_am_handler; 325 index_am_handler; 705 unknown; 2249 record; 2275
+    cstring; 2276 any; 2277 anyarray; 2278 void; 2279 trigger; 2280 language_handler; 2281 internal;
+    2283 anyelement; 2287 _record; 2776 anynonarray; 3115 fdw_handler; 3310 tsm_handler; 3500
+    anyenum; 3831 anyrange; 3838 event_trigger; 4537 anymultirange; 4538 anycompatiblemultirange;
+    5077 anycompatible; 5078 anycompatiblearray; 5079 anycompatiblenonarray; 5080 anycompatiblerange
+"""
 # The built-in types: a range's subtype, a multirange's range.
 MULTIRANGES = {4451: 3904, 4532: 3906, 4533: 3908, 4534: 3910, 4535: 3912, 4536: 3926}
 RANGES = {3904: 23, 3906: 1700, 3908: 1114, 3910: 1184, 3912: 1082, 3926: 20}
@@ -62,3 +70,9 @@ def builtin_rows() -> list[tuple[int, str, int, str, str, int]]:
         oid, name, length, alignment, kind, element = row.split()
         found.append((int(oid), name, int(length), alignment, kind, int(element)))
     return found
+
+
+def pseudo_rows() -> list[tuple[int, str]]:
+    """Return (oid, name) of each type that no column has."""
+    rows = (row.split() for row in _PSEUDO.replace("\n", " ").split(";"))
+    return [(int(oid), name) for oid, name in rows]

@@ -35,6 +35,16 @@ class UnknownText(ValueError):
     """The printed form of a value is not known."""
 
 
+class DamagedValue(UnknownText):
+    """The bytes of a value do not have the layout of its type."""
+
+
+def fits(condition: bool, what: str) -> None:
+    """Raise DamagedValue unless a part of a value lies where its layout says."""
+    if not condition:
+        raise DamagedValue(f"{what} does not fit the value")
+
+
 def codec_of(encoding: int) -> str:
     """Return Python's name of an encoding's number."""
     return _CODECS.get(encoding, "ascii")

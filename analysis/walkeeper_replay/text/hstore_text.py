@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from walkeeper_replay.text.database_text import Decode, UnknownText
+from walkeeper_replay.text.database_text import Decode, UnknownText, fits
 
 _COUNT, _HAS_NEW_LAYOUT = 0x0FFFFFFF, 0x80000000
 _END, _IS_NULL = 0x3FFFFFFF, 0x40000000
@@ -20,6 +20,7 @@ def hstore_text(data: bytes, decode: Decode) -> str:
     begin, texts = 4 + 8 * count, []
     ends = [0, *(entry & _END for entry in entries)]
     for entry, first, end in zip(entries, ends, ends[1:], strict=False):
+        fits(first <= end <= len(data) - begin, "a key or a value")
         text = decode(data[begin + first : begin + end])
         texts.append("NULL" if entry & _IS_NULL else _quoted(text))
     pairs = zip(texts[::2], texts[1::2], strict=True)

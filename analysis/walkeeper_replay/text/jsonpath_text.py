@@ -6,9 +6,9 @@ A path is a tree of items. An item refers to others by their distance from its o
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from walkeeper_replay.text.database_text import Decode, UnknownText
+from walkeeper_replay.text.database_text import Decode, UnknownText, fits
 from walkeeper_replay.text.jsonb import quoted
 from walkeeper_replay.text.numerics import numeric_text
 
@@ -51,6 +51,7 @@ class _Path:
     data: bytes
     decode: Decode
     major: int
+    _shown_items: list[int] = field(default_factory=list)
 
     def _content(self, at: int) -> int:
         """Return where an item's content begins: after its kind and its successor."""
@@ -61,10 +62,13 @@ class _Path:
 
     def _text(self, at: int) -> str:
         size = self._number(at)
+        fits(at + 4 + size <= len(self.data), "a text")
         return quoted(self.decode(self.data[at + 4 : at + 4 + size]))
 
     def item(self, at: int, *, in_key: bool, in_brackets: bool) -> str:
         """Return an item and its successors, as printJsonPathItem does."""
+        self._shown_items.append(at)
+        fits(len(self._shown_items) <= len(self.data), "a tree of items")
         content = self._content(at)
         following = self._number(content - 4)
         shown = self._shown(at, content, in_key, in_brackets, bool(following))

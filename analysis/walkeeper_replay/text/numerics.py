@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from walkeeper_replay.text.database_text import fits
+
 _SIGN_MASK, _NEGATIVE, _SHORT, _SPECIAL = 0xC000, 0x4000, 0x8000, 0xC000
 _SPECIALS = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 
 
 def numeric_text(data: bytes) -> str:
     """Return the text of a datum without its varlena header."""
+    fits(len(data) >= 2 and len(data) % 2 == 0, "a number's header or digits")
     header = int.from_bytes(data[:2], "little")
     kind = header & _SIGN_MASK
     if kind == _SPECIAL:
@@ -19,6 +22,7 @@ def numeric_text(data: bytes) -> str:
             weight -= 64
         begin = 2
     else:
+        fits(len(data) >= 4, "a number's weight")
         negative, scale = kind == _NEGATIVE, header & 0x3FFF
         weight = int.from_bytes(data[2:4], "little", signed=True)
         begin = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from walkeeper_replay.text.database_text import Decode
+from walkeeper_replay.text.database_text import Decode, fits
 
 _VALUE = 1
 _NOT, _AND, _OR, _PHRASE = 1, 2, 3, 4
@@ -25,9 +25,11 @@ def tsvector_text(data: bytes, decode: Decode) -> str:
     """Return the text of a datum without its varlena header."""
     (count,) = struct.unpack_from("<I", data)
     begin = 4 + 4 * count
+    fits(begin <= len(data), "the head of a tsvector")
     shown = []
     for (entry,) in struct.iter_unpack("<I", data[4:begin]):
         place, length = entry >> 12, entry >> 1 & 0x7FF
+        fits(begin + place + length <= len(data), "a lexeme")
         text = _quoted(decode(data[begin + place : begin + place + length]))
         if entry & 1:
             at = begin + place + length + (place + length & 1)
@@ -73,6 +75,7 @@ class _Query:
         weights, is_prefix, place = struct.unpack_from("<xB?x4xI", self.data, self.at)
         self.at += _ITEM
         begin = self.operands + (place >> 12)
+        fits(begin + (place & 0xFFF) <= len(self.data), "a lexeme")
         text = _quoted(self.decode(self.data[begin : begin + (place & 0xFFF)]))
         marks = "*" * is_prefix
         marks += "".join(letter for bit, letter in enumerate("DCBA") if weights >> bit & 1)[::-1]

@@ -6,31 +6,28 @@ Contract: the printer guesses no value. A type prints as its bytes, \\x…, if o
 known here. Text that is not in the database's encoding raises UnknownText, and so does an enum's
 label that is not known. A name that is not known (regclass, regtype, …) prints as its OID, and is
 counted. Elements of arrays, ranges and composites print by the same rules, quoted as array_out,
-range_out and record_out do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
+range_out and record_out do. Layouts: array.h, rangetypes.h, htup_details.h.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from walkeeper_replay.text.aclitem_text import aclitem_text
-from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows
-from walkeeper_replay.text.database_text import Decode, UnknownText, decoded
-from walkeeper_replay.text.float_text import float_text
-from walkeeper_replay.text.geometry_text import GEOMETRIC
-from walkeeper_replay.text.hstore_text import hstore_text
+from walkeeper_replay.text.base_types import EXTENSIONS, PRINTERS
+from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows, pseudo_rows
+from walkeeper_replay.text.database_text import DamagedValue, Decode, UnknownText, decoded, fits
 from walkeeper_replay.text.jsonb import jsonb_text
 from walkeeper_replay.text.jsonpath_text import jsonpath_text
 from walkeeper_replay.text.money_text import money_text
-from walkeeper_replay.text.numerics import numeric_text
+from walkeeper_replay.text.object_names import ObjectNames
 from walkeeper_replay.text.search_text import tsquery_text, tsvector_text
-from walkeeper_replay.text.times_text import date_text, interval_text, time_text, timestamp_text
 
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _RECORD_HEADER = 23
+_DIMENSIONS_MAX = 6
 _IS_COMPRESSED, _SIZE_MASK = 2, 0x3FFFFFFF
 Unpack = Callable[[bytes, int, int], bytes | None]
 
@@ -75,8 +72,8 @@ class Types:
     """A multirange's range."""
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
-    names: dict[int, dict[int, str]] = field(default_factory=dict)
-    """By regclass and its like: what they print for an OID (catalogs.shown_names)."""
+    names: ObjectNames = field(default_factory=ObjectNames)
+    """What regclass and its like print for an OID (catalogs.catalog_names)."""
     roles: dict[int, str] = field(default_factory=dict)
     """Names of roles."""
     has_dollars: bool = False
@@ -100,88 +97,16 @@ def builtin_types() -> Types:
     return found
 
 
+def pseudo_types() -> list[Type]:
+    """Return the types that no column has, for their names."""
+    rows = pseudo_rows()
+    by_name = {name: oid for oid, name in rows}
+    return [Type(oid, name, -1, 4, "p", by_name.get(name.removeprefix("_"), 0) * (name[0] == "_"))
+            for oid, name in rows]  # fmt: skip
+
+
 def _nothing(packed: bytes, size: int, method: int) -> None:
     """Return None: no method of compression is at hand."""
-
-
-def _inet(data: bytes, is_cidr: bool) -> str:
-    family, bits, address = data[0], data[1], data[2:]
-    host = str(ipaddress.IPv4Address(address[:4])) if family == 2 else _ipv6(address[:16])
-    full = 32 if family == 2 else 128
-    return host if bits == full and not is_cidr else f"{host}/{bits}"
-
-
-def _ipv6(address: bytes) -> str:
-    """Return an address as inet_net_ntop.c does: IPv4 behind `::` or `::ffff:` has dots."""
-    words = struct.unpack(">8H", address)
-    if not any(words[:5]) and (words[5] == 0xFFFF or (words[5] == 0 and words[6])):
-        start = "::ffff:" if words[5] else "::"
-        return f"{start}{ipaddress.IPv4Address(address[12:])}"
-    return str(ipaddress.IPv6Address(address))
-
-
-def _bits(data: bytes) -> str:
-    count = int.from_bytes(data[:4], "little")
-    return "".join(f"{byte:08b}" for byte in data[4:])[:count]
-
-
-def _signed(data: bytes) -> str:
-    return str(int.from_bytes(data, "little", signed=True))
-
-
-def _unsigned(data: bytes) -> str:
-    return str(int.from_bytes(data, "little"))
-
-
-def _i(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
-def _numbers(data: bytes) -> str:
-    """Print int2vector or oidvector: an array of one dimension, with spaces."""
-    element, count = int.from_bytes(data[8:12], "little"), int.from_bytes(data[12:16], "little")
-    size = 2 if element == 21 else 4
-    items = (data[20 + size * k : 20 + size * (k + 1)] for k in range(count))
-    return " ".join(map(_signed if element == 21 else _unsigned, items))
-
-
-def _tid(data: bytes) -> str:
-    high, low, number = struct.unpack("<HHH", data)
-    return f"({high << 16 | low},{number})"
-
-
-def _snapshot(data: bytes) -> str:
-    count, xmin, xmax = struct.unpack_from("<IQQ", data)
-    running = struct.unpack_from(f"<{count}Q", data, 20)
-    return f"{xmin}:{xmax}:{','.join(map(str, running))}"
-
-
-def _uuid(data: bytes) -> str:
-    digits = data.hex()
-    parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
-    return "-".join(parts)
-
-
-def _timetz(data: bytes) -> str:
-    zone = -_i(data[8:12])
-    sign, rest = ("-" if zone < 0 else "+"), abs(zone)
-    text = f"{time_text(_i(data[:8]))}{sign}{rest // 3600:02d}"
-    minutes, seconds = rest % 3600 // 60, rest % 60
-    return (
-        text
-        + (f":{minutes:02d}" if minutes or seconds else "")
-        + (f":{seconds:02d}" if seconds else "")
-    )
-
-
-def _ltree(data: bytes, decode: Decode) -> str:
-    """Print levels: each is its length, its text, and room up to the next place that 8 divides."""
-    levels, at = [], 4
-    for _ in range(int.from_bytes(data[:2], "little")):
-        size = int.from_bytes(data[at : at + 2], "little")
-        levels.append(decode(data[at + 2 : at + 2 + size]))
-        at += -(-(size + 2) // 8) * 8
-    return ".".join(levels)
 
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
@@ -191,39 +116,13 @@ MONEY, ACLITEM = 790, 1033
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
     3802: jsonb_text, 3614: tsvector_text, 3615: tsquery_text,
 }  # fmt: skip
-_EXTENSIONS: dict[str, Callable[[bytes, Decode], str]] = {
-    "citext": lambda data, decode: decode(data), "hstore": hstore_text, "ltree": _ltree,
-}  # fmt: skip
-_PRINTERS: dict[int, Callable[[bytes], str]] = {
-    16: lambda d: "t" if d[0] else "f",
-    17: lambda d: "\\x" + d.hex(),
-    20: _signed, 21: _signed, 23: _signed,
-    22: _numbers, 30: _numbers,
-    26: _unsigned, 28: _unsigned, 29: _unsigned, 5069: _unsigned,
-    27: _tid,
-    **GEOMETRIC,
-    650: lambda d: _inet(d, True), 869: lambda d: _inet(d, False),
-    700: lambda d: float_text(struct.unpack("<f", d)[0], 4),
-    701: lambda d: float_text(struct.unpack("<d", d)[0]),
-    829: lambda d: ":".join(f"{b:02x}" for b in d), 774: lambda d: ":".join(f"{b:02x}" for b in d),
-    1082: lambda d: date_text(_i(d)),
-    1083: lambda d: time_text(_i(d)), 1266: _timetz,
-    1114: lambda d: timestamp_text(_i(d), ""), 1184: lambda d: timestamp_text(_i(d), "+00"),
-    1186: lambda d: interval_text(_i(d[:8]), _i(d[8:12]), _i(d[12:16])),
-    1560: _bits, 1562: _bits,
-    1700: numeric_text,
-    2950: _uuid,
-    2970: _snapshot, 5038: _snapshot,
-    3220: lambda d: "{:X}/{:X}".format(*divmod(int.from_bytes(d, "little"), 1 << 32)),
-}  # fmt: skip
-
-
+REGPROC, REGPROCEDURE, REGOPER, REGOPERATOR, REGCOLLATION = 24, 2202, 2203, 2204, 4191
 REGCLASS, REGTYPE, REGNAMESPACE, REGROLE = 2205, 2206, 4089, 4096
 REGCONFIG, REGDICTIONARY = 3734, 3769
-# Types that print as a name, and how their OID 0 prints. regproc, regprocedure, regoper,
-# regoperator, …
-NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", REGCONFIG: "-",
-         REGDICTIONARY: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
+# Types that print as a name, and how their OID 0 prints.
+NAMED = {REGPROC: "-", REGPROCEDURE: "-", REGOPER: "0", REGOPERATOR: "0", REGCLASS: "-",
+         REGTYPE: "-", REGCONFIG: "-", REGDICTIONARY: "-", REGNAMESPACE: "-", REGROLE: "-",
+         REGCOLLATION: "-"}  # fmt: skip
 
 
 class Printer:
@@ -235,7 +134,7 @@ class Printer:
     def __init__(self, types: Types, encoding: str = "utf-8", unpack: Unpack = _nothing) -> None:
         self.types, self.encoding, self._unpack = types, encoding, unpack
         self._known: dict[int, bool] = {}
-        self._has_names: dict[int, bool] = {}
+        self._kinds: dict[int, frozenset[int]] = {}
         self.as_oids = 0
         """How many names were not known, so that their OIDs stand for them."""
 
@@ -244,9 +143,23 @@ class Printer:
         return Printer(self.types, self.encoding, self._unpack)
 
     def text(self, oid: int, data: bytes) -> str:
+        """Return a value's text. Raise UnknownText, or DamagedValue for bytes of another layout."""
         if not self.knows(oid):
             return "\\x" + data.hex()
         oid = self.types.base_of(oid)
+        known = self.types.by_oid.get(oid)
+        if known is not None and known.length > 0:
+            fits(len(data) == known.length, known.name)
+        try:
+            return self._text(oid, data)
+        except UnknownText:
+            raise
+        except RecursionError as error:
+            raise UnknownText("a value with more levels than are shown") from error
+        except (struct.error, LookupError, ValueError, OverflowError) as error:
+            raise DamagedValue(str(error)) from error
+
+    def _text(self, oid: int, data: bytes) -> str:
         if oid in _TEXTS:
             return self._decoded(data)
         if oid == _JSONPATH:
@@ -263,7 +176,7 @@ class Printer:
             return aclitem_text(data, self.types.roles)
         if oid == MONEY:
             return money_text(data)
-        if simple := _PRINTERS.get(oid):
+        if simple := PRINTERS.get(oid):
             return simple(data)
         known = self.types.by_oid[oid]
         if known.kind == "e":
@@ -279,22 +192,38 @@ class Printer:
             return self._composite(data, self.types.fields[known.relation])
         if known.element and known.length == -1 and known.kind == "b":
             return self._array(data, known.element)
-        return _EXTENSIONS[known.name](data, self._decoded)
+        return EXTENSIONS[known.name](data, self._decoded)
 
     def _name(self, oid: int, number: int) -> str:
         """Return what regclass or its like prints; the OID, counted, if the name is not known."""
         if not number:
             return NAMED[oid]
-        name = self.types.names.get(oid, {}).get(number)
+        name = self.types.names.name(oid, number)
         self.as_oids += name is None
         return str(number) if name is None else name
 
     def has_names(self, oid: int) -> bool:
         """Return whether a value of the type has parts that print as names."""
-        if oid not in self._has_names:
+        return bool(self.kinds_of_names(oid))
+
+    def kinds_of_names(self, oid: int) -> frozenset[int]:
+        """Return the types among a value's parts that print as names."""
+        if oid not in self._kinds:
             base = self.types.base_of(oid)
-            self._has_names[oid] = base in NAMED or any(map(self.has_names, self._parts(base)))
-        return self._has_names[oid]
+            own = frozenset({base} & NAMED.keys())
+            self._kinds[oid] = own.union(*map(self.kinds_of_names, self._parts(base)))
+        return self._kinds[oid]
+
+    def with_names_for(self, types: Iterable[int]) -> Printer:
+        """Return one that knows the names of these types alone, and costs less to send."""
+        kinds = frozenset().union(*map(self.kinds_of_names, types))
+        own = replace(self.types, names=self.types.names.only(kinds))
+        return Printer(own, self.encoding, self._unpack)
+
+    def for_sql(self) -> Printer:
+        """Return one of names that a server reads whatever its search path."""
+        own = replace(self.types, names=self.types.names.for_sql())
+        return Printer(own, self.encoding, self._unpack)
 
     def _parts(self, oid: int) -> list[int]:
         """Return the types that a value of this base type is made of."""
@@ -322,7 +251,7 @@ class Printer:
     def _finds_all(self, oid: int) -> bool:
         oid = self.types.base_of(oid)
         known = self.types.by_oid.get(oid)
-        if oid in (*_TEXTS, _CHAR, _NAME, _JSONPATH) or oid in _PRINTERS or oid in _ENCODED:
+        if oid in (*_TEXTS, _CHAR, _NAME, _JSONPATH) or oid in PRINTERS or oid in _ENCODED:
             return True
         if oid in NAMED or oid == ACLITEM:
             return True
@@ -337,7 +266,7 @@ class Printer:
                 or known.relation in self.types.fields
             )
             return is_described and all(map(self.knows, self._parts(oid)))
-        return known.kind == "e" or known.name in _EXTENSIONS
+        return known.kind == "e" or known.name in EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
         """Take a value of a type at `at`, and return it and its end."""
@@ -349,19 +278,20 @@ class Printer:
         self, length: int, alignment: int, data: bytes, at: int, packed: bool
     ) -> tuple[bytes, int]:
         """Take a value at `at` of a datum whose header was 4 bytes; return it and its end."""
+        fits(0 <= at <= len(data), "the place of a part")
         if length == -1 and packed and at < len(data) and data[at] & 1:
-            size = data[at] >> 1
-            return data[at + 1 : at + size], at + size
+            return _short(data, at)
         at = _aligned(at, alignment)
         if length >= 0:
+            fits(at + length <= len(data), "a part of fixed length")
             return data[at : at + length], at + length
         if length == -2:
             end = data.index(b"\0", at)
             return data[at:end], end + 1
         if data[at] & 1:
-            size = data[at] >> 1
-            return data[at + 1 : at + size], at + size
+            return _short(data, at)
         header = int.from_bytes(data[at : at + 4], "little")
+        fits(4 <= header >> 2 <= len(data) - at, "a part with its length")
         value, end = data[at + 4 : at + (header >> 2)], at + (header >> 2)
         return (self._unpacked(value) if header & _IS_COMPRESSED else value), end
 
@@ -375,13 +305,16 @@ class Printer:
 
     def _array(self, data: bytes, element: int) -> str:
         dimensions, offset = struct.unpack_from("<ii", data)
+        fits(0 <= dimensions <= _DIMENSIONS_MAX, "an array")
         if not dimensions:
             return "{}"
         extents = struct.unpack_from(f"<{dimensions}i", data, 12)
         bounds = struct.unpack_from(f"<{dimensions}i", data, 12 + 4 * dimensions)
         count = 1
         for extent in extents:
+            fits(extent > 0, "an extent")
             count *= extent
+        fits(count <= 8 * len(data), "an array")
         nulls = data[12 + 8 * dimensions :] if offset else b""
         at = (offset or -(-(16 + 8 * dimensions) // 8) * 8) - 4
         items = []
@@ -410,6 +343,7 @@ class Printer:
         alignment = known.alignment if known else 4
         (count,) = struct.unpack_from("<I", data, 4)
         at = 4 + 4 * count
+        fits(at + count <= len(data), "the flags of a multirange")
         all_flags, at = data[at : at + count], at + count
         shown = []
         for flags in all_flags:
@@ -445,6 +379,13 @@ class Printer:
             if not each.dropped:
                 texts.append("" if value is None else _quoted_field(self.text(each.type, value)))
         return "(" + ",".join(texts) + ")"
+
+
+def _short(data: bytes, at: int) -> tuple[bytes, int]:
+    """Take a value whose header is one byte."""
+    size = data[at] >> 1
+    fits(1 <= size <= len(data) - at, "a part with its length")
+    return data[at + 1 : at + size], at + size
 
 
 def _aligned(at: int, alignment: int) -> int:

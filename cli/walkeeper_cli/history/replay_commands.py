@@ -160,6 +160,7 @@ def table_at(
         return TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,
             history=history, catalog=catalog, is_of_a_time=time is not None, index=archive.index,
+            is_for_sql=asked.written_as == "sql",
         )  # fmt: skip
 
     past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
@@ -349,7 +350,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         )  # fmt: skip
         rows = past.for_sql(past.whole()).drop_columns([past.coverage_column])
         rows, are_all = renamed(rows, past.table, change.table)
-        partly.extend([] if are_all and coverage_of(rows).has_all else [change])
+        partly.extend([] if are_all and coverage_of(rows).has_values else [change])
         return rows
 
     with written(asked, binary=False) as file:

@@ -12,9 +12,15 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walkeeper_cli.history.catalog import system_id_of
-from walkeeper_replay.catalogs.catalog import Catalog, Database, attribute_of, class_of, type_of
+from walkeeper_replay.catalogs.catalog import (
+    Catalog,
+    Database,
+    attribute_of,
+    class_of,
+    type_of,
+)
+from walkeeper_replay.catalogs.catalog_rows import FIRST_USER_TYPE
 from walkeeper_replay.text.money_text import is_known
-from walkeeper_replay.text.value_text import REGCONFIG, REGDICTIONARY
 from walkeeper_wal.errors import HistoryError
 
 _DATABASE = """
@@ -36,7 +42,7 @@ FROM pg_attribute WHERE attnum > 0 AND attrelid >= 16384
 _TYPES = """
 SELECT oid::bigint, typname::text, typnamespace::bigint, typlen::int, typtype::text,
        typrelid::bigint, typelem::bigint, typalign::text, typbasetype::bigint
-FROM pg_type WHERE oid >= 10000
+FROM pg_type
 """
 # 13 has no multiranges.
 _RANGES = """
@@ -47,9 +53,20 @@ FROM pg_range r
 _KEYS = """
 SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index WHERE indisprimary
 """
-_SEARCHED = {
-    REGCONFIG: "SELECT oid::int8, cfgname::text, cfgnamespace::int8 FROM pg_ts_config",
-    REGDICTIONARY: "SELECT oid::int8, dictname::text, dictnamespace::int8 FROM pg_ts_dict",
+# By catalog: an OID, a name, a schema, and what else its names need.
+_NAMED = {
+    "pg_type": _TYPES,
+    "pg_ts_config": "SELECT oid::int8, cfgname::text, cfgnamespace::int8 FROM pg_ts_config",
+    "pg_ts_dict": "SELECT oid::int8, dictname::text, dictnamespace::int8 FROM pg_ts_dict",
+    "pg_proc": """
+SELECT oid::int8, proname::text, pronamespace::int8, proargtypes::oid[]::int8[] AS proargtypes
+FROM pg_proc""",
+    "pg_operator": """
+SELECT oid::int8, oprname::text, oprnamespace::int8, oprleft::int8, oprright::int8
+FROM pg_operator""",
+    "pg_collation": """
+SELECT oid::int8, collname::text, collnamespace::int8, collprovider::text, collencoding
+FROM pg_collation""",
 }
 
 
@@ -88,8 +105,10 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
         catalog.classes[row["oid"]] = class_of(row, schemas)
     for row in rows(_ATTRIBUTES):
         catalog.attributes.setdefault(row["attrelid"], []).append(attribute_of(row))
-    for row in rows(_TYPES):
-        catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
+    named = {name: rows(query) for name, query in _NAMED.items()}
+    for row in named["pg_type"]:
+        if row["oid"] >= FIRST_USER_TYPE:
+            catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
     for row in rows("SELECT oid::bigint, enumlabel::text FROM pg_enum"):
         catalog.types.labels[row["oid"]] = row["enumlabel"]
     for row in rows(_RANGES):
@@ -98,11 +117,9 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
             catalog.types.multiranges[row["rngmultitypid"]] = row["rngtypid"]
     for row in rows(_KEYS):
         catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
-    for kind, query in _SEARCHED.items():
-        catalog.add_searched(kind, rows(query), schemas)
     catalog.schemas, catalog.has_system = schemas, True
     roles = {row["oid"]: row["rolname"] for row in rows("SELECT oid::int8, rolname FROM pg_roles")}
-    catalog.finish(connection.info.server_version // 10000, roles)
+    catalog.finish(connection.info.server_version // 10000, roles, named.__getitem__)
     setting = connection.execute("SELECT current_setting('lc_monetary')").fetchone()
     catalog.types.has_dollars = is_known(setting[0] if setting else None)
     return catalog

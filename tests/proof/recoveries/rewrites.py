@@ -2,6 +2,7 @@
 
     of_files(table, number)         TRUNCATE, ALTER TABLE with a rewrite, CLUSTER, other tablespaces
     of_names(table, columns, others, number)        exchanges of names
+    of_objects(schemas, number)     functions, operators, collations: made, renamed, moved, dropped
     of_heirs(table, heirs, number)  tables that begin or cease to inherit, or to be a partition
 
 Each text may have several statements. One may fail, since other sessions lock and change tables.
@@ -75,6 +76,32 @@ def of_names(
             f'ALTER TABLE {table} RENAME COLUMN y{number} TO "{second}"'
         )
     return found
+
+
+def of_objects(schemas: Sequence[str], number: int) -> list[str]:
+    """Return what makes objects that rows name, and what takes their names. Names come again."""
+    schema, other = schemas[number % 2], schemas[number % 3 % 2]
+    name, kind = f"fn{number % 4}", ("int", "text", "mood", "pair[]")[number % 5 % 4]
+    function, sign = f"{schema}.{name}", ("##", "#%", "=")[number % 3]
+    made = "RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    operator, collation = f"{schema}.{sign} (int, {kind})", f"{schema}.{name}"
+    return [
+        f"CREATE FUNCTION {function}({kind}) {made}",
+        f"CREATE FUNCTION {function}({kind}) {made}",
+        f"CREATE FUNCTION {function}() {made}", f"CREATE FUNCTION {schema}.length(text) {made}",
+        f"ALTER FUNCTION {function}({kind}) RENAME TO fn{(number + 1) % 4}",
+        f"ALTER FUNCTION {function}({kind}) SET SCHEMA {other}",
+        f"DROP FUNCTION {function}({kind})", f"DROP FUNCTION IF EXISTS {function}() CASCADE",
+        f"CREATE FUNCTION {schema}.both(int, {kind}) {made}; CREATE OPERATOR {schema}.{sign} "
+        f"(LEFTARG = int, RIGHTARG = {kind}, FUNCTION = {schema}.both)",
+        f"CREATE FUNCTION {schema}.both(int, {kind}) {made}; CREATE OPERATOR {schema}.{sign} "
+        f"(LEFTARG = int, RIGHTARG = {kind}, FUNCTION = {schema}.both)",
+        f"ALTER OPERATOR {operator} SET SCHEMA {other}", f"DROP OPERATOR {operator}",
+        f'CREATE COLLATION {collation} FROM "C"', f'CREATE COLLATION {schema}."POSIX" FROM "C"',
+        f"ALTER COLLATION {collation} RENAME TO fn{(number + 1) % 4}",
+        f"ALTER COLLATION {collation} SET SCHEMA {other}", f"DROP COLLATION {collation}",
+        "VACUUM FULL pg_proc", "VACUUM FULL pg_operator",
+    ]  # fmt: skip
 
 
 def of_heirs(table: str, heirs: Iterable[tuple[str, str, str]], number: int) -> list[str]:

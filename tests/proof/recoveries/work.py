@@ -31,6 +31,20 @@ MORE = (
     ),
     ("regtype", "(ARRAY['mood', 'int', 'pair[]', 'positive'])[1 + i % 4]::regtype"),
     ("regnamespace", "(ARRAY['public', '\"Other one\"'])[1 + i % 2]::regnamespace"),
+    *(
+        (
+            kind,
+            f"(SELECT oid FROM {catalog} WHERE oid >= 16384 OR random() < 0.01 "
+            f"ORDER BY oid >= 16384 AND random() < 0.9 DESC, random() LIMIT 1)::{kind}",
+        )
+        for kind, catalog in (
+            ("regproc", "pg_proc"),
+            ("regprocedure", "pg_proc"),
+            ("regoper", "pg_operator"),
+            ("regoperator", "pg_operator"),
+            ("regcollation", "pg_collation"),
+        )
+    ),
     ("text", "repeat(md5(i::text), 50 + i % 400)"),
     ("mood", "(SELECT max(enumlabel) FROM pg_enum WHERE enumtypid = 'mood'::regtype)::mood"),
 )
@@ -258,6 +272,9 @@ class Work:
 
     def _schema(self, session: Session) -> None:
         tables, number = self._tables(session), self._next()
+        if self.random.random() < 0.15:
+            session.run(self.random.choice(rewrites.of_objects(SCHEMAS, number)))
+            return
         if len(tables) < 3 or (len(tables) < TABLES_MAX and self.random.random() < 0.15):
             self._create_table(session)
             return
