@@ -93,28 +93,27 @@ def run_as_server_user(
     arguments: Sequence[str], *, check: bool = True, timeout_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of PostgreSQL's, as the user that owns the data directories."""
+    return run_program([*_as_server_user(), *arguments], check=check, timeout_s=timeout_s)
+
+
+def _as_server_user() -> tuple[str, ...]:
+    """Return the words before a command that make it the server user's.
+
+    With subprocess's own `user`, Python copies the tables of all memory of the test's process.
+    """
     user = server_user()
-    return run_program(
-        arguments,
-        check=check,
-        timeout_s=timeout_s,
-        user=user,
-        group=pwd.getpwnam(user).pw_gid if user else None,
-        extra_groups=[] if user else None,
-    )
+    if user is None:
+        return ()
+    group = pwd.getpwnam(user).pw_gid
+    return ("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--")
 
 
 def run_program(
-    arguments: Sequence[str],
-    *,
-    check: bool = True,
-    timeout_s: float = LIMIT_S,
-    **identity: Any,
+    arguments: Sequence[str], *, check: bool = True, timeout_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, in the servers' environment; `identity` is subprocess.run's."""
+    """Run a program to its end, in the servers' environment."""
     done = subprocess.run(
         arguments,
-        **identity,
         env=server_environment(),
         cwd="/",
         stdin=subprocess.DEVNULL,
