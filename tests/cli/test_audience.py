@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
+from tests.cli.attach_stage import Walkeeper, auto_conf, proposer, server, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import LIMIT_S
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.test_attach import (
+from tests.cli.attach_stage import (
     Walkeeper,
     auto_conf,
     hanging_commit,

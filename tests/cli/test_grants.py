@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.test_attach import (  # noqa: F401
+from tests.cli.attach_stage import (  # noqa: F401
     Walkeeper,
     proposer,
     server,

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from tests.consensus.test_pure_replacing import Few
+from tests.consensus.few_members import Few
 from tests.support.replaced_members import BOTH
 from tests.support.waiting import LIMIT_S
 from walkeeper_admin.replace import Newcomer, cancel, replace

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.test_attach import Walkeeper, proposer, walkeeper
+from tests.cli.attach_stage import Walkeeper, proposer, walkeeper
 from tests.support.postgres_server import PostgresServer
 from walkeeper_admin.primary import retention_slots
 

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import pytest
 
-from tests.cli.test_attach import Walkeeper, proposer, server, walkeeper
+from tests.cli.attach_stage import Walkeeper, proposer, server, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from walkeeper_admin.primary.attach import what_lacks

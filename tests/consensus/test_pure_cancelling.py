@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from tests.consensus.test_pure_replacing import Few, command, goal_of, run
+from tests.consensus.few_members import Few, command, goal_of, run
 from tests.support.replaced_members import BOTH, NEW, OLD, durable_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import Ballot

@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 
+from tests.consensus.few_members import run
 from tests.consensus.test_pure_generations import vote
 from tests.consensus.test_pure_member_sets import packed, set_of
-from tests.consensus.test_pure_replacing import run
 from tests.consensus.test_pure_resizing import (
     CHANGES,
     Any,

@@ -13,17 +13,8 @@ from random import Random
 
 import pytest
 
-from tests.consensus.test_pure_member_sets import (
-    ROUND,
-    names,
-    set_of,
-)
-from tests.consensus.test_pure_replacing import (
-    Few,
-    assert_one_for_each_generation,
-    run,
-    run_side_by_side,
-)
+from tests.consensus.few_members import Few, assert_one_for_each_generation, run, run_side_by_side
+from tests.consensus.test_pure_member_sets import ROUND, names, set_of
 from tests.support.replaced_members import CREATION, OLD, durable_of
 from tests.support.scenario_words import configuration_of
 from walkeeper_common.errors import Refused

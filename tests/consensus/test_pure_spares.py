@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 
+from tests.consensus.few_members import run
 from tests.consensus.test_pure_member_sets import packed, set_of
-from tests.consensus.test_pure_replacing import run
 from tests.consensus.test_pure_resizing import Any, cancel, newcomers
 from tests.support.replaced_members import OLD, durable_of
 from tests.support.scenario_words import incarnation_of

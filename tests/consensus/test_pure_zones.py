@@ -8,8 +8,8 @@ from itertools import combinations, count, product
 
 import pytest
 
+from tests.consensus.few_members import run
 from tests.consensus.test_pure_member_sets import made_of, meets, names, packed, set_of
-from tests.consensus.test_pure_replacing import run
 from tests.consensus.test_pure_resizing import Any, cancel, command, newcomers
 from tests.support.replaced_members import BOTH, OLD
 from tests.support.scenario_words import incarnation_of

@@ -14,7 +14,7 @@ from walkeeper_cli.program import run
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
 HEAD_BYTES = 12
-"""What a jsonb of one key has before the key: how many pairs, and a word for each part."""
+"""The head of a jsonb of one key: the number of pairs, and a word for each part."""
 
 
 @pytest.fixture
