@@ -72,6 +72,14 @@ NAMING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "rows-in-sql-by-the-search-path",
+        "table_at",
+        "the SQL of table-at has names with their schemas",
+        (Edit("TableAt.open", "printer.for_sql() if is_for_sql else printer", "printer"),),
+        turns_red=UNDO + "sql_of_a_table_is_in_the_names_of_its_lsn",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "damage-is-any-error",
         "value_text",
         "bytes of another layout raise the printer's own error",
