@@ -235,7 +235,7 @@ class ChangeReader:
         return found + other_databases(self.history, self._heaps, oid, start_lsn, xid, only)
 
     def _namesakes(self, start_lsn: int, end_lsn: int | None) -> set[int]:
-        """Return the other databases that had this one's name in the range, if it was named so."""
+        """Return the other databases that had this one's name, if the caller names it so."""
         end = self.history.end_lsn if end_lsn is None else end_lsn
         own = self.database
         return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)

@@ -14,7 +14,7 @@ from walkeeper_cli.program import run
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
 HEAD_BYTES = 12
-"""The head of a jsonb of one key: the number of pairs, and a word for each part."""
+"""A jsonb of one key has so many before the key: a count, and a word for each part."""
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ KINDS = {
     "regclass": "pg_class", "regconfig": "pg_ts_config", "regdictionary": "pg_ts_dict",
     "regnamespace": "pg_namespace", "regrole": "pg_authid",
 }  # fmt: skip
-# Statements that change names: renames, moves, exchanges, and a drop under the rows.
+# Changes of names: renames, moves, exchanges, and a drop under the rows.
 CHANGED = (
     "ALTER FUNCTION once() RENAME TO \"Only once\"",
     "ALTER FUNCTION twice(int) SET SCHEMA \"Other\"",

@@ -305,6 +305,77 @@ def test_values_that_are_names_mean_what_they_meant_after_an_exchange(
     assert server.rows(shown) == [(1, "go", "second_one", "{stop}"), (2, "stop", None, None)]
 
 
+def test_values_that_are_names_come_back_on_another_search_path(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    """The path finds a decoy of the same name first, and a function's name means several."""
+    server.sql(
+        "CREATE TABLE meant ()",
+        "CREATE SCHEMA decoy", "CREATE TABLE decoy.meant ()",
+        "CREATE FUNCTION two(int) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION two(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION gone() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TABLE objects (r regclass, p regproc, q regprocedure, o regoper[], d regproc)",
+        "INSERT INTO objects VALUES ('meant', 'two(text)'::regprocedure::oid, 'two(text)', "
+        "ARRAY['=(int4,int4)'::regoperator::oid]::regoper[], 'gone')",
+    )  # fmt: skip
+    numbers = "SELECT r::oid::int, p::oid::int, q::oid::int, o::oid[]::text, d::oid::int"
+    before = server.rows(f"{numbers} FROM objects")
+    deleted = changed(server, "DELETE FROM objects")
+    server.sql(
+        "DROP FUNCTION gone()",
+        'ALTER FUNCTION two(text) RENAME TO "Two"',
+        'ALTER FUNCTION two(int) RENAME TO "Two"',
+        "ALTER DATABASE postgres SET search_path = decoy, public",
+    )
+    try:
+        done = undone(server, tmp_path, deleted)
+    finally:
+        server.sql("ALTER DATABASE postgres RESET search_path")
+    assert done.returncode == 0, done.stderr
+    assert server.rows(f"{numbers} FROM objects") == before
+    text = (tmp_path / f"{deleted}.sql").read_text()
+    assert "'public.meant'" in text and "'public.\"Two\"(pg_catalog.text)'" in text
+
+
+def test_sql_of_a_table_is_in_the_names_of_its_lsn(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql(
+        "CREATE TYPE paint AS ENUM ('red', 'blue')",
+        "CREATE FUNCTION drawn(paint) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TABLE pictures (id int, c paint, f regprocedure, t regtype[], k regclass)",
+        "INSERT INTO pictures VALUES (1, 'red', 'drawn(paint)', '{paint[]}', 'pictures')",
+    )
+    before = server.rows("SELECT pictures::text FROM pictures")
+    lsn = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    changed = (
+        "ALTER TYPE paint RENAME VALUE 'red' TO 'blood'",
+        "ALTER TYPE paint RENAME TO colour",
+        "ALTER FUNCTION drawn(colour) RENAME TO painted",
+        "ALTER TABLE pictures RENAME c TO shade",
+        "ALTER TABLE pictures RENAME TO prints",
+    )
+    server.sql(*changed)
+    script = tmp_path / "rows.sql"
+    command = ("table-at", "pictures", "--lsn", lsn, "--path", str(server.data / "pg_wal"))
+    assert run(["history", *command, "--output", str(script)]) == 0, capsys.readouterr().err
+    text = script.read_text()
+    assert f"-- public.pictures at {lsn}; names are those of then" in text
+    assert "'public.drawn(public.paint)', '{public.paint[]}', 'public.pictures'" in text
+    assert applied(server, script).returncode, "names of then are not those of now"
+    server.sql(
+        "ALTER TABLE prints RENAME TO pictures",
+        "ALTER TABLE pictures RENAME shade TO c",
+        "ALTER FUNCTION painted(colour) RENAME TO drawn",
+        "ALTER TYPE colour RENAME TO paint",
+        "ALTER TYPE paint RENAME VALUE 'blood' TO 'red'",
+        "DELETE FROM pictures",
+    )
+    assert (done := applied(server, script)).returncode == 0, done.stderr
+    assert server.rows("SELECT pictures::text FROM pictures") == before
+
+
 def test_truncate_comes_back_beside_new_names_of_the_same_transaction(
     server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -114,7 +114,7 @@ class Database:
     encoding: int = 6
     tablespace: int = 1663
     is_by_number: bool = False
-    """True if the caller named it by its number, which no other database has."""
+    """True if the caller names it by its number, which no other database has."""
 
 
 @dataclass(slots=True)

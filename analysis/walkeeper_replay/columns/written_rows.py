@@ -1,7 +1,7 @@
 """Rows as CSV, and as SQL that puts them into a table. Pure.
 
 csv_lines(rows)              as COPY … (FORMAT csv, HEADER) writes them: null is empty, "" is not
-insert_lines(table, rows)    INSERTs, for psql
+insert_lines(table, rows, remark)    INSERTs, for psql
 
 Contract: a name or a value cannot leave its place in SQL. It holds no raw line end or control
 character, and means the same with standard_conforming_strings off. So psql finds no `\\!` in it.
@@ -73,8 +73,12 @@ def qualified(table: Table) -> str:
     return f"{quoted_name(table.schema)}.{quoted_name(table.name)}"
 
 
-def insert_lines(table: Table, rows: Any) -> Iterator[str]:
-    """Yield INSERTs into an existing table of these columns; generated columns are left out."""
+def insert_lines(table: Table, rows: Any, remark: str) -> Iterator[str]:
+    """Yield a remark, and INSERTs into an existing table of these columns.
+
+    Generated columns are left out.
+    """
+    yield comment(remark)
     stored = {a.name for a in table.columns if not a.generated}
     names = [name for name in rows.column_names if name in stored]
     yield from SESSION

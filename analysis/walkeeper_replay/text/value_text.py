@@ -73,7 +73,7 @@ class Types:
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
     names: ObjectNames = field(default_factory=ObjectNames)
-    """The names that regclass and similar types print for an OID (catalogs.catalog_names)."""
+    """Names for the OIDs of regclass and its like (catalogs.catalog_names)."""
     roles: dict[int, str] = field(default_factory=dict)
     """Names of roles."""
     has_dollars: bool = False

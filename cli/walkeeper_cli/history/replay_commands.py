@@ -176,7 +176,8 @@ def table_at(
         else:
             sql = asked.written_as == "sql"
             rows = (past.for_sql(table) if sql else table).drop_columns([past.coverage_column])
-            lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
+            of_then = f"{past.table.shown} at {Lsn(past.lsn)}; names are those of then"
+            lines = insert_lines(past.table, rows, of_then) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
     if virtual := past.table.virtual:

@@ -14,9 +14,6 @@ LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDO = "tests/replay/test_undo_postgres.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
 SUMS = "tests/history/test_segment_sums.py::test_"
-TYPES = "tests/replay/test_described_types.py::test_"
-DAMAGED = "tests/replay/test_damaged_values.py::test_"
-NAMES = "tests/replay/test_object_names.py::test_"
 HEADER = SUMS + "a_byte_of_a_page_header_is_judged_as_by_the_reader"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -124,22 +121,6 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
-        "namesakes-are-not-said",
-        "replay_commands",
-        "a name that several tables had is not undone",
-        (Edit("_namesakes", "len(oids) > 1", "len(oids) > 99"),),
-        turns_red=UNDO + "a_name_that_several_tables_had_is_not_undone",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "undone-values-have-old-names",
-        "catalog",
-        "undo writes values that are names as the catalogs at the end of the WAL have them",
-        (Edit("Catalog.in_names_of", "later is not None", "False"),),
-        turns_red=UNDO + "values_that_are_names_mean_what_they_meant_after_an_exchange",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
         "composite-by-lost-types",
         "value_text",
         "a value of a composite is read past the attributes that it has lost",
@@ -161,90 +142,6 @@ ANALYSING = (
         (Edit("TableAt.rows_of", "self.table.has_heirs", "False"),),
         turns_red="tests/replay/test_catalogs_postgres.py"
         "::test_a_table_with_heirs_says_that_their_rows_are_theirs",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "public-names-hide-behind-nothing",
-        "shown_names",
-        "a name of public is known only with the names of pg_catalog that may hide it",
-        (
-            Edit(
-                "Namer.shown",
-                "self.quoted(each.name) if is_first else None",
-                "self.quoted(each.name)",
-            ),
-        ),
-        turns_red=TYPES + "a_configuration_is_a_name_where_it_is_known_what_hides_it",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "overloaded-function-by-name-alone",
-        "shown_names",
-        "a name that means several functions is shown with its schema",
-        (
-            Edit(
-                "Namer.unique",
-                "list(in_path.get(each.name, {}).values()) == [each.oid]",
-                "each.oid in in_path.get(each.name, {}).values()",
-            ),
-        ),
-        turns_red=NAMES + "a_name_that_means_several_functions_has_its_schema",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "overloaded-function-into-sql",
-        "shown_names",
-        "SQL has the number of a function whose name means several",
-        (Edit("Namer.unique_for_sql", "counts[each.schema, each.name] == 1", "True"),),
-        turns_red=NAMES + "sql_has_names_that_input_takes_for_one_object",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "numbers-for-names-are-all",
-        "object_names",
-        "a number stands for an object that is not there only if all of them are known",
-        (Edit("ObjectNames.name", "oid in names or not found.are_all", "oid in names"),),
-        turns_red=NAMES + "a_number_in_catalogs_in_parts_is_not_known",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "namesakes-of-a-database-are-silent",
-        "changes",
-        "a database that had the name before, with changes in the range, is named",
-        (Edit("ChangeReader._namesakes", "own.is_by_number", "True"),),
-        turns_red="tests/replay/test_undescribed_postgres.py"
-        "::test_a_database_that_had_the_name_before_is_named",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "damage-is-any-error",
-        "value_text",
-        "bytes of another layout raise the printer's own error",
-        (
-            Edit(
-                "Printer.text",
-                "(struct.error, LookupError, ValueError, OverflowError)",
-                "ZeroDivisionError",
-            ),
-        ),
-        turns_red=DAMAGED + "random_bytes_raise_the_decoders_own_error_alone",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "part-beyond-its-value",
-        "value_text",
-        "a part of a value lies within it",
-        (Edit("_short", "1 <= size <= len(data) - at", "True"),),
-        turns_red=DAMAGED + "parts_end_within_their_value",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "damaged-changes-are-silent",
-        "changes",
-        "a damaged value of a change is named, and in the exit code",
-        (Edit("ChangeReader._paired", "len((damaged := values.damaged()))", "False"),),
-        turns_red="tests/replay/test_damaged_values_postgres.py"
-        "::test_a_damaged_value_is_named_and_leaves_the_others",
         why_named=NO_TABLES,
     ),
     Mutant(

@@ -19,6 +19,7 @@ from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
 from tests.proof.mutants.limits import BOUNDS
 from tests.proof.mutants.logical import LOGICAL
+from tests.proof.mutants.naming import NAMING
 from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
 from tests.proof.mutants.quorums import QUORUMS
@@ -61,5 +62,6 @@ MUTANTS = (
     *FLOODING,
     *OPERATING,
     *ANALYSING,
+    *NAMING,
     *REDOING,
 )
