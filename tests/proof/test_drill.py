@@ -56,8 +56,8 @@ def test_the_page_tells_an_alert_that_fired_from_one_that_would() -> None:
     assert own_time_s("WalkeeperCommitsWait") == 30 and own_time_s("WalkeeperMemberLags") == 300
 
 
-def test_there_are_25_incidents_and_the_soak_runs_them() -> None:
-    assert len({incident.name for incident in INCIDENTS}) == len(INCIDENTS) >= 25
+def test_there_are_31_incidents_and_the_soak_runs_them() -> None:
+    assert len({incident.name for incident in INCIDENTS}) == len(INCIDENTS) >= 31
     assert "tests.proof.drill" in (ROOT / "tests/proof/soak/stages.py").read_text()
 
 

@@ -63,6 +63,7 @@ def test_a_dropped_log_is_gone_for_good_and_its_name_is_free(cluster: Cluster) -
     cluster.safekeepers[2].start()
     done = command(cluster, "logs", "drop", "--yes", "main")
     assert done.returncode == 0 and done.stdout.count("dropped") == 3, done
+    assert "--drop-slot --slot walkeeper" in done.stdout, "the slots keep WAL at the primary"
     assert not any(cluster.wal_dir(number).exists() for number in (1, 2, 3))
     cluster.safekeepers[0].kill()
     cluster.safekeepers[0].start()

@@ -16,6 +16,7 @@ from walkeeper_cli.options import (
     Timeout,
     answer_timeout_option,
     config_option,
+    default_name,
     json_option,
     option,
     safekeepers_option,
@@ -145,4 +146,9 @@ def drop(safekeepers: tuple[Address, ...], yes: bool, timeout: float, name: str)
         click.confirm(f"drop the log {name} and all its WAL?", abort=True, err=True)
     for line in asyncio.run(dropped(safekeepers, name, timeout)):
         click.echo(line)
+    slot = default_name(name)
+    click.echo(
+        f"next: walkeeper detach --dsn … --application-name {slot} --drop-slot --slot {slot}, "
+        "since its slots keep WAL on the primary until then"
+    )
     return 0

@@ -1,6 +1,6 @@
 """Runs the drill: each incident on real processes, and the answer of every view.
 
-    python -m tests.proof.drill                    all incidents, as root; ten minutes
+    python -m tests.proof.drill                    all incidents, as root; 20 minutes
     python -m tests.proof.drill --only full_disk   incidents whose name matches
     python -m tests.proof.drill --fire             wait until the alerts fire, which takes minutes
     python -m tests.proof.drill --write            write docs/drill.md too, from the last results

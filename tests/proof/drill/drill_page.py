@@ -41,7 +41,7 @@ An empty cell means that the view has nothing to report, by design:
 * No commit depends on a clock. During a rolling upgrade `--check` has to be 0.
 * A branch that nobody acknowledged is the standby's matter. Ask `check` before a promotion.
 * `check` sees the certificates of safekeepers if it has a `--tls` file itself.
-* Of two proposers that depose each other, one leads at any time. The log of the other says why.
+* One of two proposers that depose each other leads at any time. The log of the other says why.
 
 """
 ALERTS_HEAD = """\

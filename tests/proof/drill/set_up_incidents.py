@@ -24,7 +24,7 @@ NEWCOMER = 4
 BACK_S = 86400
 OLD = "0.0.9"
 SLOW_MS = 3000
-TAKE_OVERS = 4  # each of the two proposers takes over so often
+TAKE_OVERS = 7  # each of the two proposers takes over so often
 GRACE_S = 2
 CERTIFICATE_AGE = datetime.timedelta(days=85)
 COMPILE_S = 60

@@ -126,9 +126,9 @@ WHOLE = (
     ),
     Stage(
         "drill",
-        "25 incidents on real processes, and the answer of every view of an operator",
+        "31 incidents on real processes, and the answer of every view of an operator",
         f"{PYTHON} -m tests.proof.drill",
-        needs_minutes=20,
+        needs_minutes=25,
         needs_root=True,
     ),
     suite("newest libraries", "the suite with the newest libraries", "make newest", 22),
