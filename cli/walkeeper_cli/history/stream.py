@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +25,7 @@ from walkeeper_replay.delta_mirrors import DeltaMirrors
 from walkeeper_replay.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lake_mirrors import MIRROR, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
+from walkeeper_replay.one_stream import STATE, only_one
 from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.spooled_changes import SpooledChanges
@@ -34,7 +34,6 @@ from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 
-STATE = "stream.state"
 APPEND = "append"
 
 
@@ -261,18 +260,6 @@ def _owner(state: Path) -> str:
     if not path.exists():
         path.write_text(f"{socket.gethostname()}:{state.resolve()}")
     return path.read_text()
-
-
-@contextmanager
-def only_one(state: Path) -> Iterator[None]:
-    """Hold the lock of a state's folder; raise HistoryError if another stream has it."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (state / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HistoryError(f"{state}: another stream uses this state") from None
-        yield
 
 
 def stream(source: Source, asked: Asked, sink: Sink) -> int:
