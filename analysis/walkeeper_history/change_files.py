@@ -40,13 +40,13 @@ GROUP_ROWS, GROUP_BYTES = 1 << 18, 128 << 20
 _NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
 
 
-def row_groups(changes: Any) -> Iterator[Any]:
+def row_groups(changes: Any, group_bytes: int = GROUP_BYTES) -> Iterator[Any]:
     """Yield the batches of a RecordBatchReader as tables of a bounded size."""
     batches, rows, size = list[Any](), 0, 0
     for batch in changes:
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+        if rows >= GROUP_ROWS or size >= group_bytes:
             yield pa.Table.from_batches(batches, changes.schema)
             batches, rows, size = [], 0, 0
     if batches:
