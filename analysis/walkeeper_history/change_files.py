@@ -40,13 +40,13 @@ GROUP_ROWS, GROUP_BYTES = 1 << 18, 128 << 20
 _NAME = re.compile(r"changes-([0-9A-F]{16})-([0-9A-F]{16})\.parquet")
 
 
-def row_groups(changes: Any) -> Iterator[Any]:
+def row_groups(changes: Any, group_bytes: int = GROUP_BYTES) -> Iterator[Any]:
     """Yield the batches of a RecordBatchReader as tables of a bounded size."""
     batches, rows, size = list[Any](), 0, 0
     for batch in changes:
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+        if rows >= GROUP_ROWS or size >= group_bytes:
             yield pa.Table.from_batches(batches, changes.schema)
             batches, rows, size = [], 0, 0
     if batches:
@@ -66,6 +66,7 @@ class Objects(Protocol):
     def get(self, name: str) -> bytes | None: ...
     def put(self, name: str, data: bytes) -> None: ...  # durable when it returns
     def make(self, name: str, data: bytes) -> bool: ...  # False if it is there already
+    def remove(self, name: str) -> None: ...
     def whole(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
 
     # A file to write; it is there, and durable, when the block ends without an error
@@ -116,6 +117,9 @@ class Folder:
             partial.unlink()
         self._sync()
         return True
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
 
     def _write(self, path: Path, data: bytes) -> None:
         with path.open("wb") as file:
@@ -170,6 +174,9 @@ class Bucket:
 
     def put(self, name: str, data: bytes) -> None:
         self._api.put(self._store, name, data)
+
+    def remove(self, name: str) -> None:
+        self._api.delete(self._store, name)
 
     @contextmanager
     def whole(self, name: str) -> Iterator[IO[bytes]]:

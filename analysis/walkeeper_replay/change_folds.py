@@ -90,6 +90,11 @@ def refuse_unknown(piece: Piece) -> None:
 
 def folded(pieces: Sequence[Piece], key: Sequence[str]) -> Fold:
     """Return the steps after the last TRUNCATE. The pieces are of one table, in order."""
+    return fold_of(*steps_of(pieces), key)
+
+
+def steps_of(pieces: Sequence[Piece]) -> tuple[Column, Any]:
+    """Return steps in any order, and the Arrow table that has their rows, or None without one."""
     made, tables, taken = [], [], 0
     for piece in pieces:
         steps = _steps(piece)
@@ -98,7 +103,14 @@ def folded(pieces: Sequence[Piece], key: Sequence[str]) -> Fold:
             steps["row"] = np.arange(taken, taken + len(steps))
             taken += len(steps)
         made.append(steps)
-    steps = np.concatenate(made)
+    if not tables:
+        return np.concatenate(made), None
+    rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return np.concatenate(made), rows
+
+
+def fold_of(steps: Column, rows: Any, key: Sequence[str]) -> Fold:
+    """Return the fold of steps of one table, after the last TRUNCATE among them."""
     order = np.lexsort((steps["serial"], steps["start_lsn"], steps["commit_lsn"]))
     steps = steps[order]
     emptied, begin = None, 0
@@ -111,14 +123,13 @@ def folded(pieces: Sequence[Piece], key: Sequence[str]) -> Fold:
     if not len(steps):
         none = np.empty(0, np.int64)
         return Fold(None, none, none.astype(bool), none, none, emptied)
-    rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
     rows = rows.take(pa.array(steps["row"].copy()))
     return Fold(
         rows, codes_of(rows, key), steps["puts"], steps["commit_lsn"], steps["commit_time"], emptied
     )
 
 
-_STEP = np.dtype(
+STEP_ROW = np.dtype(
     [
         ("start_lsn", np.int64), ("serial", np.int8), ("commit_lsn", np.int64),
         ("commit_time", np.int64), ("operation", np.uint8), ("puts", bool), ("row", np.int32),
@@ -135,7 +146,7 @@ def _steps(piece: Piece) -> Column:
     made = []
     for serial, (chosen, name) in enumerate(((takes, "old"), (gives, "new"))):
         own = changes[chosen]
-        steps = np.zeros(len(own), _STEP)
+        steps = np.zeros(len(own), STEP_ROW)
         for each in ("start_lsn", "commit_lsn", "commit_time", "operation"):
             steps[each] = own[each]
         steps["serial"], steps["puts"], steps["row"] = serial, name == "new", own[name]
@@ -173,3 +184,25 @@ def codes_of(rows: Any, key: Sequence[str]) -> Column:
         own = pc.fill_null(column.indices, len(column.dictionary)).to_numpy(zero_copy_only=False)
         _, codes = np.unique(codes * (len(column.dictionary) + 1) + own, return_inverse=True)
     return codes
+
+
+def has_key_of(rows: Any, others: Any, key: Sequence[str]) -> Column:
+    """Return, for each row, True if the others have its key."""
+    own, theirs = _codes(rows, others, key)
+    found: Column = np.isin(own, theirs)
+    return found
+
+
+def place_of(rows: Any, others: Any, key: Sequence[str]) -> Column:
+    """Return, for each row, the place of its key in the others, or any place without one."""
+    own, theirs = _codes(rows, others, key)
+    order = np.argsort(theirs)
+    found: Column = order[np.minimum(np.searchsorted(theirs[order], own), len(order) - 1)]
+    return found
+
+
+def _codes(rows: Any, others: Any, key: Sequence[str]) -> tuple[Column, Column]:
+    """Return a number for the key of each row, the same in both tables."""
+    both = pa.concat_tables([rows.select(list(key)), others.select(list(key))])
+    codes = codes_of(both, key)
+    return codes[: len(rows)], codes[len(rows) :]

@@ -163,6 +163,24 @@ class FoundChanges:
         own = (piece.chosen(mask) for piece, mask in zip(self._pieces, masks, strict=True))
         return FoundChanges(list(own), self.rewritten)
 
+    def commits(self) -> tuple[int, int]:
+        """Return the ends of the first and the last commit. There is a change."""
+        ends = self._rows["commit_lsn"]
+        return int(ends.min()), int(ends.max())
+
+    def typed_bytes(self) -> int:
+        """Return the bytes of the rows and their values, without the texts of these."""
+        arrays = (a for piece in self._pieces if piece.values for a in piece.values.arrays)
+        return int(self._rows.nbytes + sum(array.nbytes for array in arrays))
+
+    def without_texts(self) -> FoundChanges:
+        """Return the same changes for a mirror, which needs no text of a value."""
+        bare = (
+            piece if piece.values is None else replace(piece, values=piece.values.without_texts())
+            for piece in self._pieces
+        )
+        return FoundChanges(list(bare), dict(self.rewritten))
+
     @classmethod
     def of_parts(
         cls, parts: Sequence[FoundChanges], rewritten: Mapping[int, Table]

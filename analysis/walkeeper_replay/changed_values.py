@@ -7,7 +7,7 @@ values.dicts() -> a dict for each row     TextMaps([values, …]).maps(of, rows)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class ChangedValues:
         places = np.where(rows < 0, -1, self.places[rows])
         chosen = pa.array(places, mask=places < 0)
         return pa.Table.from_arrays([array.take(chosen) for array in self.arrays], self.names)
+
+    def without_texts(self) -> ChangedValues:
+        """Return the values as `typed` alone needs them."""
+        return replace(self, columns=[])
 
     def dicts(self) -> list[dict[str, str | None] | None]:
         """Return the values of each row, or None of one that is not known."""

@@ -7,7 +7,7 @@ tables says how far all of them are. The rules are those of lake_mirrors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
 from walkeeper_replay.lake_tables import APPLICATION, LSN, delta_api
+from walkeeper_replay.large_folds import Span
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
@@ -92,6 +93,28 @@ class DeltaMirrors(Mirrors):
         except self._api.exceptions.DeltaError as error:
             raise HistoryError(f"{self._url(table)}: {error}") from error
 
+    def _scan(self, target: Any, span: Span | None) -> Iterator[Any]:
+        where = f" WHERE {_within(span)}" if span is not None else ""
+        query = self._api.QueryBuilder().register("t", target)
+        for found in query.execute(f"SELECT * FROM t{where}"):
+            batch = pa.record_batch(found)
+            yield batch.cast(pa.schema([plain(field) for field in batch.schema]))
+
+    def _replace(
+        self, table: Table, schema: Any, rows: Iterator[Any], target: Any, span: Span | None,
+        end: int,
+    ) -> None:  # fmt: skip
+        batches = (batch for part in rows for batch in part.to_batches())
+        try:
+            self._api.write_deltalake(
+                self._url(table), pa.RecordBatchReader.from_batches(schema, batches),
+                mode="overwrite", schema_mode="overwrite" if target is None else "merge",
+                predicate=None if target is None or span is None else _within(span),
+                commit_properties=self._properties(end),
+            )  # fmt: skip
+        except self._api.exceptions.DeltaError as error:
+            raise HistoryError(f"{self._url(table)}: {error}") from error
+
     def _properties(self, end: int) -> Any:
         return self._api.CommitProperties(
             custom_metadata={LSN: str(Lsn(end))},
@@ -109,6 +132,16 @@ class DeltaMirrors(Mirrors):
         except (self._api.exceptions.DeltaError, OSError) as error:
             raise HistoryError(f"{self._url(table)}: {error}") from error
         return found
+
+
+def _within(span: Span) -> str:
+    """Return the SQL that is true for the rows of a span."""
+    name, *ends = span
+    least, most = (
+        str(end) if isinstance(end, int) else "'{}'".format(end.replace("'", "''")) for end in ends
+    )
+    column = '"{}"'.format(name.replace('"', '""'))
+    return f"{column} >= {least} AND {column} <= {most}"
 
 
 def _same(key: Sequence[str]) -> str:

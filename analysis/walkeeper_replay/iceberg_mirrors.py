@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.change_folds import codes_of
-from walkeeper_replay.lake_mirrors import ENDED, ENDED_AT, Load, Mirrors, plain
+from walkeeper_replay.change_folds import has_key_of
+from walkeeper_replay.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
 from walkeeper_replay.lake_tables import FACTS, LSN, iceberg_catalog, refuse_facts
+from walkeeper_replay.large_folds import Span
 from walkeeper_wal.errors import HistoryError
-from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
 
 OWNER = "walkeeper.owner"
@@ -120,8 +119,8 @@ class IcebergMirrors(Mirrors):
         rows = self._as_stored(rows)
         chosen = filter_of(rows, table.key)
         found = self._read(target, chosen)
-        kept = found.filter(pa.array(~_has_key_of(found, rows, table.key)))
-        self._replace(target, chosen, found, [kept, rows.filter(pa.array(there))], end)
+        kept = found.filter(pa.array(~has_key_of(found, rows, table.key)))
+        self._replace_found(target, chosen, found, [kept, rows.filter(pa.array(there))], end)
 
     def _merge_versions(
         self, table: Table, added: Any, closed: Any, emptied: tuple[int, int] | None,
@@ -133,47 +132,60 @@ class IcebergMirrors(Mirrors):
         if emptied is None:
             chosen = _filters().And(chosen, filter_of(closed, table.key))
         found = self._read(target, chosen)
-        if emptied is not None:
-            lsn, time = emptied
-            is_closed, lsns = np.ones(len(found), bool), pa.repeat(lsn, len(found))
-            times = pa.repeat(time + MICROSECONDS_1970_TO_2000, len(found))
-        else:
-            is_closed = _has_key_of(found, closed, table.key)
-            at = _place_of(found, closed, table.key)
-            lsns, times = (closed[name].take(pa.array(at)) for name in (ENDED, ENDED_AT))
-        for name, values, type_ in ((ENDED, lsns, pa.int64()), (ENDED_AT, times, TIMESTAMP)):
-            ended = pc.if_else(pa.array(is_closed), values.cast(type_), pa.scalar(None, type_))
-            found = found.set_column(found.schema.get_field_index(name), name, ended)
-        self._replace(target, chosen, found, [found] if added is None else [found, added], end)
+        found = closed_versions(found, closed, emptied, table.key)
+        self._replace_found(
+            target, chosen, found, [found] if added is None else [found, added], end
+        )
 
     def _read(self, target: Any, chosen: Any) -> Any:
         found = target.scan(row_filter=chosen).to_arrow()
         return found.cast(pa.schema([plain(field) for field in found.schema]))
 
-    def _replace(self, target: Any, chosen: Any, found: Any, pieces: list[Any], end: int) -> None:
+    def _replace_found(
+        self, target: Any, chosen: Any, found: Any, pieces: list[Any], end: int
+    ) -> None:
         """Put the pieces in place of the rows that were found, in one commit."""
         rows = pa.concat_tables(pieces, promote_options="default")
-        self._write_commit(target, chosen if len(found) else None, rows, [], end)
+        self._write_commit(target, chosen if len(found) else None, rows.schema, [rows], [], end)
+
+    def _scan(self, target: Any, span: Span | None) -> Iterator[Any]:
+        for batch in target.scan(row_filter=_filter_of_span(span)).to_arrow_batch_reader():
+            yield batch.cast(pa.schema([plain(field) for field in batch.schema]))
+
+    def _replace(
+        self, table: Table, schema: Any, rows: Iterator[Any], target: Any, span: Span | None,
+        end: int,
+    ) -> None:  # fmt: skip
+        chosen = None if target is None else _filter_of_span(span)
+        target = self._made(table, schema) if target is None else target
+        self._write_commit(target, chosen, schema, rows, [], end)
+
+    def _made(self, table: Table, schema: Any) -> Any:
+        """Make a table, in place of one that has no position yet."""
+        name = self._name(table)
+        if self._catalog.table_exists(name):
+            self._catalog.drop_table(name)
+        return self._catalog.create_table(name, schema=schema)
 
     def _overwrite(self, table: Table, rows: Any, end: int) -> None:
-        rows, name = self._as_stored(rows), self._name(table)
-        if (target := self._opened(table)) is None:
-            if self._catalog.table_exists(name):
-                self._catalog.drop_table(name)
-            target = self._catalog.create_table(name, schema=rows.schema)
+        rows = self._as_stored(rows)
+        target = self._opened(table) or self._made(table, rows.schema)
         own = {each.name: each.type for each in rows.schema}
         gone = [each.name for each in self._schema(target) if own.get(each.name) != each.type]
         chosen = _filters().AlwaysTrue() if target.current_snapshot() else None
-        self._write_commit(target, chosen, rows, gone, end)
+        self._write_commit(target, chosen, rows.schema, [rows], gone, end)
 
-    def _write_commit(self, target: Any, chosen: Any, rows: Any, gone: list[str], end: int) -> None:
+    def _write_commit(
+        self, target: Any, chosen: Any, schema: Any, tables: Iterable[Any], gone: list[str],
+        end: int,
+    ) -> None:  # fmt: skip
         from pyiceberg.exceptions import CommitFailedException
 
         properties = self._properties(end)
         # The library makes Python's dates of the least and the largest value: of infinity, none.
         unbounded = {
             f"{_METRICS}.{each.name}": "counts"
-            for each in rows.schema
+            for each in schema
             if pa.types.is_temporal(each.type)
         }
         try:
@@ -183,13 +195,14 @@ class IcebergMirrors(Mirrors):
                 if chosen is not None:
                     change.delete(chosen, snapshot_properties=properties)
                 if gone:
-                    with change.update_schema(allow_incompatible_changes=True) as schema:
+                    with change.update_schema(allow_incompatible_changes=True) as columns:
                         for name in gone:
-                            schema.delete_column(name)
-                with change.update_schema() as schema:
-                    schema.union_by_name(rows.schema)
-                if len(rows):
-                    change.append(rows, snapshot_properties=properties)
+                            columns.delete_column(name)
+                with change.update_schema() as columns:
+                    columns.union_by_name(schema)
+                for rows in tables:
+                    if len(rows):
+                        change.append(rows, snapshot_properties=properties)
         except CommitFailedException as error:
             raise HistoryError(f"{self._root}: another writer was first: {error}") from error
 
@@ -204,6 +217,15 @@ def _filters() -> Any:
     return pyiceberg.expressions
 
 
+def _filter_of_span(span: Span | None) -> Any:
+    """Return a filter that admits the rows of a span, or all rows."""
+    if span is None:
+        return _filters().AlwaysTrue()
+    name, least, most = span
+    filters = _filters()
+    return filters.And(filters.GreaterThanOrEqual(name, least), filters.LessThanOrEqual(name, most))
+
+
 def filter_of(rows: Any, key: tuple[str, ...]) -> Any:
     """Return a filter that admits the rows of these keys, and perhaps of others."""
     values: dict[str, Any] = {
@@ -216,30 +238,7 @@ def filter_of(rows: Any, key: tuple[str, ...]) -> Any:
         return _filters().AlwaysTrue()
     name = max(values, key=lambda each: len(values[each]))
     least, most = pc.min_max(values[name]).as_py().values()
-    filters = _filters()
-    span = filters.And(filters.GreaterThanOrEqual(name, least), filters.LessThanOrEqual(name, most))
+    filters, span = _filters(), _filter_of_span((name, least, most))
     if len(values[name]) > VALUES_MAX:
         return span
     return filters.And(span, filters.In(name, values[name].to_pylist()))
-
-
-def _codes(rows: Any, others: Any, key: tuple[str, ...]) -> tuple[Column, Column]:
-    """Return a number for the key of each row, the same in both tables."""
-    both = pa.concat_tables([rows.select(list(key)), others.select(list(key))])
-    codes = codes_of(both, key)
-    return codes[: len(rows)], codes[len(rows) :]
-
-
-def _has_key_of(rows: Any, others: Any, key: tuple[str, ...]) -> Column:
-    """Return, for each row, True if the others have its key."""
-    own, theirs = _codes(rows, others, key)
-    found: Column = np.isin(own, theirs)
-    return found
-
-
-def _place_of(rows: Any, others: Any, key: tuple[str, ...]) -> Column:
-    """Return, for each row, the place of its key in the others, or any place without one."""
-    own, theirs = _codes(rows, others, key)
-    order = np.argsort(theirs)
-    found: Column = order[np.minimum(np.searchsorted(theirs[order], own), len(order) - 1)]
-    return found

@@ -2,31 +2,41 @@
 
     sink = DeltaMirrors("s3://lake/shop", "mirror")      or "scd2"; IcebergMirrors is alike
     sink.load(table, rows, lsn)                          a table as of the stream's beginning
-    sink.write(found, begin, end)                        the changes of commits in (begin, end]
+    sink.write(spooled, begin, end)                      the changes of commits in (begin, end]
 
 Here are the rules of both. A window is one commit of each table that changed in it, with its end in
-the same commit. A window with a TRUNCATE has one commit more. A position beside the tables says how
-far all of them are. A stream that dies between two tables writes the window again, and leaves out
-what a table has already. Contract: at `position` a mirror's rows are the table's. In scd2 a version
-has the commits that began and ended it; the current one has no end. The sink refuses a table
-without a primary key and a change that is not known whole, by name.
+the same commit. A window with a TRUNCATE has one commit more. A window of many bytes has a commit
+for each set of its changes, and so has a large transaction. Its fold is by shares of the keys
+(large_folds), so that memory has one share, and it is one commit all the same.
+
+A position beside the tables says how far all of them are. A stream that dies between two tables
+writes the window again, and leaves out what a table has already. Contract: at `position` a mirror's
+rows are the table's. In scd2 a version has the commits that began and ended it; the current one has
+no end. The sink refuses a table without a primary key and a change that is not known whole, by
+name.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.change_files import row_groups
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Attribute, Table
-from walkeeper_replay.change_folds import NO_END, Fold, folded, parts_of
+from walkeeper_replay.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
 from walkeeper_replay.change_rows import FoundChanges, Piece
+from walkeeper_replay.large_folds import LargeFold, Span
+from walkeeper_replay.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -100,6 +110,20 @@ class Mirrors(ABC):
         A TRUNCATE at `emptied` closes all current versions. Without a step both tables are None.
         """
 
+    @abstractmethod
+    def _scan(self, target: Any, span: Span | None) -> Iterator[Any]:
+        """Yield record batches of the rows with a key in the span, or of all rows."""
+
+    @abstractmethod
+    def _replace(
+        self, table: Table, schema: Any, rows: Iterator[Any], target: Any, span: Span | None,
+        end: int,
+    ) -> None:  # fmt: skip
+        """Put rows in place of those with a key in the span, or of all, in one commit.
+
+        Make the table if there is none. The rows are tables of this schema.
+        """
+
     def position(self) -> int:
         """Return the LSN at which all tables are."""
         return self.notes.position()
@@ -131,15 +155,87 @@ class Mirrors(ABC):
                 rows = rows.append_column(pa.field(name, type_), values)
         self._overwrite(table, rows, lsn)
 
-    def write(self, found: FoundChanges, begin: int, end: int) -> None:
-        """Write the changes of one window into each table."""
+    def write(self, changes: SpooledParts, begin: int, end: int) -> None:
+        """Write the changes of one window into each table, set after set, in bounded memory."""
         if self.position() > begin:
             raise HistoryError(f"{self._root}: another stream writes here")
+        rewritten = changes.rewritten
+        for each in changes.sets(end):
+            if each.is_large:
+                self._write_large(each, rewritten)
+            else:
+                found = FoundChanges.of_parts(list(each.parts()), rewritten)
+                self._write_tables(found, each.end)
+        for table in rewritten.values():
+            self._write_rewritten(table)
+
+    def _write_tables(self, found: FoundChanges, end: int) -> None:
         for oid, pieces in found.by_table().items():
             if oid not in found.rewritten:
                 self._write_table(pieces, end)
-        for table in found.rewritten.values():
-            self._write_rewritten(table)
+
+    def _write_large(self, changes: ChangeSet, rewritten: Mapping[int, Table]) -> None:
+        """Write one commit that comes in several parts: one commit of each of its tables."""
+        bytes_max, folder = changes.spooled.bytes_max, changes.spooled.folder
+        shares, tables = 2 * changes.size // bytes_max, dict[int, _Large]()
+        with ExitStack() as opened:
+            for part in changes.parts():
+                for oid, pieces in part.by_table().items():
+                    if oid in rewritten:
+                        continue
+                    if oid not in tables:
+                        table = pieces[-1].table
+                        self._refuse_table(table)
+                        fold = LargeFold(folder, table.key, shares)
+                        tables[oid] = _Large(opened.enter_context(fold), self._opened(table))
+                    self._take_large(tables[oid], pieces)
+            for each in tables.values():
+                if each.table is not None:
+                    self._commit_large(each, each.table, changes.end, bytes_max)
+
+    def _take_large(self, large: _Large, pieces: list[Piece]) -> None:
+        done = 0 if large.target is None else self._done(large.target)
+        if pieces[0].rows["commit_lsn"][0] <= done:
+            return
+        if large.target is None:
+            _refuse_older(pieces)
+        large.known = self._refuse_schemas(pieces, large.target, large.known)
+        large.table = pieces[-1].table
+        large.fold.take(pieces)
+
+    def _commit_large(self, large: _Large, table: Table, end: int, bytes_max: int) -> None:
+        fold, target = large.fold, large.target
+        if fold.size <= bytes_max:
+            self._commit_fold(table, fold.whole(), target, end)
+            return
+        fields = [pa.field(each.name, self._stored(each.type)) for each in fold.schema]
+        if self._mode == SCD2:
+            fields += [pa.field(name, type_) for name, type_ in VALIDITY.items()]
+        schema = pa.schema(fields)
+        is_emptied = fold.emptied is not None
+        span = None if is_emptied else fold.span
+        if target is not None and not (is_emptied and self._mode == MIRROR):
+            for group in row_groups(_Batches(self._scan(target, span), schema), bytes_max):
+                fold.take_there(group)
+        self._replace(table, schema, self._large_rows(fold, table, schema), target, span, end)
+
+    def _large_rows(self, fold: LargeFold, table: Table, schema: Any) -> Iterator[Any]:
+        """Yield the rows of the lake's table after a large commit, share after share."""
+        for steps, there in fold.folds():
+            found = [] if there is None else [there]
+            if self._mode == SCD2:
+                added, closed = _versions(steps)
+                closed = None if closed is None else _fitted(closed, schema)
+                kept = [closed_versions(each, closed, steps.emptied, table.key) for each in found]
+                new = [] if added is None else [_fitted(added, schema)]
+            elif steps.rows is None:
+                kept, new = found, []
+            else:
+                left, is_there = steps.left()
+                left = _fitted(left, schema)
+                kept = [e.filter(pa.array(~has_key_of(e, left, table.key))) for e in found]
+                new = [left.filter(pa.array(is_there))]
+            yield from (each for each in (*kept, *new) if len(each))
 
     def _write_rewritten(self, table: Table) -> None:
         """Read a table again that VACUUM FULL, CLUSTER or ALTER TABLE rewrote: WAL does not say
@@ -162,11 +258,8 @@ class Mirrors(ABC):
             own = [piece for piece in own if len(piece.rows)]
             if not own:
                 continue
-            if target is None and not all(piece.is_whole for piece in own):
-                raise HistoryError(
-                    f"{last.shown} is older than this WAL, which has not all of its rows: give a "
-                    "base backup (--base), name other tables (--table), or use --mode append"
-                )
+            if target is None:
+                _refuse_older(own)
             self._refuse_schemas(own, target)
             self._commit(own, target, end if part_end is None else part_end)
             target = self._opened(last)
@@ -174,7 +267,9 @@ class Mirrors(ABC):
     def _commit(self, pieces: list[Piece], target: Any, end: int) -> None:
         """Write one part of a window in one commit."""
         table = pieces[-1].table
-        fold = folded(pieces, table.key)
+        self._commit_fold(table, folded(pieces, table.key), target, end)
+
+    def _commit_fold(self, table: Table, fold: Fold, target: Any, end: int) -> None:
         if self._mode == MIRROR:
             self._commit_rows(table, fold, target, end)
         else:
@@ -190,12 +285,7 @@ class Mirrors(ABC):
             self._overwrite(table, self._schema(target).empty_table(), end)
 
     def _commit_versions(self, table: Table, fold: Fold, target: Any, end: int) -> None:
-        added = closed = None
-        if fold.rows is not None:
-            firsts = fold.first_of_each()
-            rows, shown, ends = fold.versions()
-            added = _with_validity(rows, fold, shown, ends)
-            closed = _with_validity(fold.rows.take(pa.array(firsts)), fold, firsts, firsts)
+        added, closed = _versions(fold)
         if target is not None:
             self._merge_versions(table, added, closed, fold.emptied, target, end)
         elif added is not None:
@@ -240,10 +330,14 @@ class Mirrors(ABC):
             )
         self._note(table)
 
-    def _refuse_schemas(self, pieces: Sequence[Piece], target: Any) -> None:
-        """Follow a column that was added without a default; refuse all other changes by name."""
-        known: dict[str, Any] | None = None
-        if target is not None:
+    def _refuse_schemas(
+        self, pieces: Sequence[Piece], target: Any, known: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Follow a column that was added without a default; refuse all other changes by name.
+
+        `known` has the columns of the pieces before. Return those after these pieces.
+        """
+        if known is None and target is not None:
             known = {f.name: f.type for f in self._schema(target) if f.name not in VALIDITY}
         for piece in pieces:
             if piece.values is None:
@@ -258,6 +352,50 @@ class Mirrors(ABC):
                     "begin anew with another --to"
                 )
             known = own
+        return known
+
+
+@dataclass(slots=True)
+class _Large:
+    """A table that a large transaction changes."""
+
+    fold: LargeFold
+    target: Any
+    """The lake's table, or None."""
+    table: Table | None = None
+    """As the newest change has it, or None without a change that the lake does not have."""
+    known: dict[str, Any] | None = None
+
+
+class _Batches:
+    """Record batches that have all columns of a schema, for row_groups."""
+
+    def __init__(self, batches: Iterator[Any], schema: Any) -> None:
+        self._batches, self.schema = batches, schema
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            yield from _fitted(pa.Table.from_batches([batch]), self.schema).to_batches()
+
+
+def _fitted(rows: Any, schema: Any) -> Any:
+    """Return rows with the columns of a schema, which are null where the rows have none."""
+    arrays = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _refuse_older(pieces: Sequence[Piece]) -> None:
+    """Raise HistoryError if a table that the lake does not have is older than the WAL."""
+    if not all(piece.is_whole for piece in pieces):
+        raise HistoryError(
+            f"{pieces[-1].table.shown} is older than this WAL, which has not all of its rows: give "
+            "a base backup (--base), name other tables (--table), or use --mode append"
+        )
 
 
 def _differences(
@@ -281,6 +419,37 @@ def plain(field: Any) -> Any:
     elif type_ in (pa.binary_view(), pa.large_binary()):
         type_ = pa.binary()
     return pa.field(field.name, type_)
+
+
+def _versions(fold: Fold) -> tuple[Any, Any]:
+    """Return the versions that a fold adds, and the ends of earlier ones; without a step, Nones."""
+    if fold.rows is None:
+        return None, None
+    firsts = fold.first_of_each()
+    rows, shown, ends = fold.versions()
+    added = _with_validity(rows, fold, shown, ends)
+    return added, _with_validity(fold.rows.take(pa.array(firsts)), fold, firsts, firsts)
+
+
+def closed_versions(
+    found: Any, closed: Any, emptied: tuple[int, int] | None, key: Sequence[str]
+) -> Any:
+    """Return versions of the lake, of which the current ones end as `closed` or `emptied` says."""
+    is_closed = found[ENDED].is_null().to_numpy(zero_copy_only=False)
+    if emptied is not None:
+        lsn, time = emptied  # The TRUNCATE ended them all, before any step.
+        lsns = pa.repeat(lsn, len(found))
+        times = pa.repeat(time + MICROSECONDS_1970_TO_2000, len(found))
+    elif closed is None or not len(closed):
+        return found
+    else:
+        is_closed = is_closed & has_key_of(found, closed, key)
+        at = pa.array(place_of(found, closed, key))
+        lsns, times = closed[ENDED].take(at), closed[ENDED_AT].take(at)
+    for name, values, type_ in ((ENDED, lsns, pa.int64()), (ENDED_AT, times, TIMESTAMP)):
+        ended = pc.if_else(pa.array(is_closed), values.cast(type_), found[name].cast(type_))
+        found = found.set_column(found.schema.get_field_index(name), name, ended)
+    return found
 
 
 def _with_validity(rows: Any, fold: Fold, begins: Column, ends: Column) -> Any:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from walkeeper_replay.change_rows import SCHEMA, FoundChanges
 from walkeeper_wal.errors import HistoryError
 
-_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SpooledChanges:
@@ -64,7 +64,7 @@ class SpooledChanges:
         if self._file is None:
             made = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             self._file = self._opened.enter_context(made)
-            self._writer = pa.ipc.new_stream(self._file, SCHEMA, options=_PACKED)
+            self._writer = pa.ipc.new_stream(self._file, SCHEMA, options=PACKED)
         for batch in found.batches(database):
             self._writer.write_batch(batch)
 

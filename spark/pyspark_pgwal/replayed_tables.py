@@ -1,5 +1,5 @@
 """Tables of the source that need replay: table_at, changes, row_history, and of changes problems.
-No logic of its own.
+No logic of its own. A stream of `changes` has more options (pyspark_pgwal.changes_stream).
 
     table        table_at: a relation's rows as of an LSN; changes: who changed which row when;
                  row_history: the changes of rows with one value; problems: with the option `of`,
@@ -56,9 +56,10 @@ from walkeeper_wal.sources.threaded_reading import raise_fatal
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
 _OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")
+OF_STREAMS = ("state", "spool", "memory", "changeMemory", "maxBytesPerTrigger")
 _OPTIONS = {
     "table_at": (*_OF_ALL, "lsn", "time"),
-    "changes": (*_OF_ALL, *_OF_CHANGES),
+    "changes": (*_OF_ALL, *_OF_CHANGES, *OF_STREAMS),
     "row_history": (*_OF_ALL, *_OF_CHANGES, "where"),
     "problems": (*_OF_ALL, *_OF_CHANGES, "of"),
 }
@@ -83,6 +84,12 @@ class PastOptions:
         if made.values.get("of", "changes") != "changes":
             raise HistoryError("problems of changes are known: option of is changes, or absent")
         return made
+
+    def refuse_others(self, others: Sequence[str], kind: str) -> None:
+        """Raise HistoryError with an option that only the other kind of query has."""
+        for name in others:
+            if name in self.values:
+                raise HistoryError(f"{self.table} has no option {name} {kind}: leave it out")
 
     @property
     def allows_missing(self) -> bool:
@@ -255,6 +262,7 @@ def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
 def past_reader(given: Mapping[str, str], past: object) -> DataSourceReader:
     options = PastOptions.parse(given)
     if options.table != "table_at":
+        options.refuse_others(OF_STREAMS, "in batch")
         return ChangesReader(options)
     assert past is None or isinstance(past, TableAt), f"{past=}"
     return TableAtReader(past or options.table_at(*options.place()), options.parts)

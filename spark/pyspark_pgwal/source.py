@@ -33,7 +33,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_pgwal.pgwal_options import PAST_TABLES, PgWalOptions, table_of
-from walkeeper_wal.errors import HistoryError
 
 LOGGED_TABLES = PAST_TABLES[1:]  # a logical log has these, too (pyspark_pgwal.logical_tables)
 
@@ -104,10 +103,9 @@ class PgWalSource(DataSource):
 
             return LoggedStreamReader(LoggedOptions.parse(self.options))
         if self._needs_replay():
-            raise HistoryError(
-                f"table {table_of(self.options)} of WAL can be read in batch only; changes stream "
-                "from a logical log (docs/logical.md)"
-            )
+            from pyspark_pgwal.changes_stream import changes_stream
+
+            return changes_stream(self.options)
         from pyspark_pgwal.stream_reader import PgWalStreamReader
 
         return PgWalStreamReader(self._parsed())

@@ -51,7 +51,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         plan = self._plan()
         first = plan.segments[0]
-        return _offset(plan, first.timeline, first.begin_lsn)
+        return offset_of(plan, first.timeline, first.begin_lsn)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._options.max_files_per_trigger)
@@ -61,15 +61,14 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         plan = self._plan()
-        begin = _lsn_of(start)
+        begin = lsn_of(start)
         refuse_other_system(self._options.path, start, plan.system_id)
         _refuse_rewritten(plan, start)
         _refuse_removed(plan, begin)
-        most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(plan.segments)
-        end = self._end(plan, begin, most)
-        if self._target is not None and _lsn_of(self._target) < _lsn_of(end):
+        end = self._end(plan, begin, self._segments_max(plan, limit))
+        if self._target is not None and lsn_of(self._target) < lsn_of(end):
             end = self._target
-        return end if _lsn_of(end) > begin else start
+        return end if lsn_of(end) > begin else start
 
     def reportLatestOffset(self) -> Offset:
         plan = self._plan()
@@ -78,8 +77,8 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan()
         refuse_other_system(self._options.path, end, plan.system_id)
-        _refuse_removed(plan, _lsn_of(start))
-        part = plan.within(_lsn_of(start), _lsn_of(end))
+        _refuse_removed(plan, lsn_of(start))
+        part = plan.within(lsn_of(start), lsn_of(end))
         return partitions_of(part, self._options.segments_per_partition) if part else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -88,12 +87,15 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Keep nothing, since Spark's checkpoint has the offset."""
 
+    def _segments_max(self, plan: Plan, limit: ReadLimit) -> int:
+        return limit.max_files if isinstance(limit, ReadMaxFiles) else len(plan.segments)
+
     def _end(self, plan: Plan, begin: int, most: int) -> Offset:
         """Return the offset after at most `most` segments, from the one with `begin` on."""
         size = plan.segment_bytes
         at = next((n for n, s in enumerate(plan.segments) if s.first_lsn + size > begin), None)
         if at is None:
-            return _offset(plan, plan.timeline, begin)
+            return offset_of(plan, plan.timeline, begin)
         last = min(at + most, len(plan.segments)) - 1
         if self._is_live:
             return self._committed_end(plan.part(0, last + 1), begin)
@@ -106,21 +108,21 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not is_followed(self._files, plan.reachable, index):
                 break
             end, timeline = segment.first_lsn + size, segment.timeline
-        return _offset(plan, timeline, end)
+        return offset_of(plan, timeline, end)
 
     def _committed_end(self, plan: Plan, begin: int) -> Offset:
         """Return the segment's end if the log goes on after it, else the end of the last whole
         record."""
         last = plan.segments[-1]
         end = last.end_lsn if plan.behind else log_end(self._files, plan)
-        return _offset(plan, last.timeline, max(begin, end))
+        return offset_of(plan, last.timeline, max(begin, end))
 
 
-def _offset(plan: Plan, timeline: int, lsn: int) -> Offset:
+def offset_of(plan: Plan, timeline: int, lsn: int) -> Offset:
     return {"system": str(plan.system_id), "timeline": timeline, "lsn": str(Lsn(lsn))}
 
 
-def _lsn_of(offset: Offset) -> int:
+def lsn_of(offset: Offset) -> int:
     return int(Lsn.parse(offset["lsn"]))
 
 
@@ -136,7 +138,7 @@ def _refuse_removed(plan: Plan, read_to: int) -> None:
 
 def _refuse_rewritten(plan: Plan, start: Offset) -> None:
     """Raise HistoryError if a newer timeline begins before the end of what was read."""
-    read_to, timeline = _lsn_of(start), start["timeline"]
+    read_to, timeline = lsn_of(start), start["timeline"]
     left = [s for s in plan.path if s.timeline == timeline and s.end_lsn < read_to]
     # Without its history file, a timeline is known by its segments.
     newer = [s for s in plan.segments

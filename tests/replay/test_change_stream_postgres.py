@@ -29,6 +29,7 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.change_rows import SCHEMA, batches
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.one_stream import STATE, only_one
 from walkeeper_replay.redo.apply import SLOTS
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN
@@ -292,16 +293,16 @@ def test_another_scope_a_damaged_state_and_a_lost_sink_are_refused(
     assert "name another --to" in capsys.readouterr().err
     assert run(command(log, tmp_path / "t", state, "--once")) == 1
     assert "remove the state" in capsys.readouterr().err
-    path = state / streaming.STATE
+    path = state / STATE
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     assert run(command(log, to, state, "--once")) == 1
     assert "damaged, or of another version" in capsys.readouterr().err
     with (
-        streaming.only_one(state),
+        only_one(state),
         pytest.raises(HistoryError, match="another stream uses"),
-        streaming.only_one(state),
+        only_one(state),
     ):
         pass
 
@@ -326,7 +327,7 @@ def test_a_log_that_has_become_quiet_has_a_position(
     state, sink = tmp_path / "state", ChangeFiles.open(str(tmp_path / "to"))
     asked = streaming.Asked(scope, state, 1 << 30, False, 1.0, False)
     with (
-        streaming.only_one(state),
+        only_one(state),
         closing(streaming.Streaming(source_of(log), asked, sink)) as run,
     ):
         while run.advance():

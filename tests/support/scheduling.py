@@ -28,6 +28,7 @@ WITH_SPARK = (
     "tests/replay/test_logged_changes.py",
     "tests/replay/test_pyspark_past.py",
     "tests/replay/test_read_once.py",
+    "tests/replay/test_spark_changes_stream.py",
     "tests/replay/test_spark_times.py",
 )
 # Seconds on two busy cores, of files that take 5 s and more.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,15 +25,16 @@ from walkeeper_replay.delta_mirrors import DeltaMirrors
 from walkeeper_replay.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lake_mirrors import MIRROR, Mirrors
 from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
+from walkeeper_replay.one_stream import STATE, only_one
 from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.spooled_changes import SpooledChanges
+from walkeeper_replay.spooled_parts import SpooledParts
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 
-STATE = "stream.state"
 APPEND = "append"
 
 
@@ -113,17 +113,20 @@ class Streaming:
     def advance(self) -> bool:
         """Write one window; return False if there is no new WAL."""
         begin = max(self._written, self._asked.scope.start_lsn)
-        with SpooledChanges(self._asked.state, begin) as spooled:
-            return self._advance(begin, spooled)
+        asked = self._asked
+        with (
+            SpooledChanges(asked.state, begin) as spooled,
+            SpooledParts(asked.state, begin, asked.changes_max_bytes) as parts,
+        ):
+            return self._advance(begin, spooled, parts)
 
-    def _advance(self, begin: int, spooled: SpooledChanges) -> bool:
+    def _advance(self, begin: int, spooled: SpooledChanges, parts: SpooledParts) -> bool:
         stream, before, sink = self._stream, self._stream.position, self._sink
-        parts: list[FoundChanges] = []  # A mirror folds the changes of a window at once.
 
         def take(found: FoundChanges) -> None:
             assert stream.database is not None, "a window was read"
             if isinstance(sink, Mirrors):
-                parts.append(found.after(begin))
+                parts.take(found)
             else:
                 spooled.take(found, stream.database.name)
 
@@ -138,11 +141,12 @@ class Streaming:
         if isinstance(sink, Mirrors):
             if not begin and self._asked.scope.base is not None:
                 self._load(sink)
-            elif any(map(len, parts)) or rewritten:
-                sink.write(FoundChanges.of_parts(parts, rewritten), begin, stream.position)
+            elif len(parts) or rewritten:
+                parts.rewritten = rewritten
+                sink.write(parts, begin, stream.position)
         elif len(spooled):
             sink.write(spooled.reader(), begin, stream.position)
-        count = len(spooled) + sum(map(len, parts))
+        count = len(spooled) + len(parts)
         self.changes += count
         if count:
             self.beat()
@@ -261,18 +265,6 @@ def _owner(state: Path) -> str:
     if not path.exists():
         path.write_text(f"{socket.gethostname()}:{state.resolve()}")
     return path.read_text()
-
-
-@contextmanager
-def only_one(state: Path) -> Iterator[None]:
-    """Hold the lock of a state's folder; raise HistoryError if another stream has it."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (state / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HistoryError(f"{state}: another stream uses this state") from None
-        yield
 
 
 def stream(source: Source, asked: Asked, sink: Sink) -> int:
