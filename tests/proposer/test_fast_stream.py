@@ -173,12 +173,18 @@ def test_both_paths_end_in_the_same_state_and_say_the_same(seed: int) -> None:
             continue
         fast.settle()
         for leading in (fast, slow):
-            due, leading.around.due = leading.around.due, []
-            for what in due:
-                what()
+            pass_time(leading)
         assert fast.state() == slow.state()
         assert said(fast) == said(slow)
     assert taken["wal"] > 10 and taken["acks"] > 2, f"{taken}"
+
+
+def pass_time(leading: Leading) -> None:
+    """Wait until no timer is left; one may start the next, as an announcement does."""
+    while due := leading.around.due:
+        leading.around.due = []
+        for what in due:
+            what()
 
 
 def posted_by(leading: Leading, act: Callable[[], object]) -> bool:
@@ -304,6 +310,34 @@ def test_a_steady_leaders_commit_makes_no_event() -> None:
     leading.around.due.pop()()
     assert leading.leader.commit_lsn == leading.leader.window.end_lsn == end
     assert [member.flush_lsn == end for member in leading.core.members] == [True, False, True]
+
+
+def test_the_announcement_tells_the_core_too() -> None:
+    """While it is awaited, no other timer wakes the loop; an append tells what was announced."""
+    leading, begin = Leading(), CREATION_LSN
+    for _ in range(4):
+        end = begin + 100
+        leading.driver.post(WalArrived(begin, memoryview(bytes(100))))
+        acked(leading, 0, end)
+        acked(leading, 1, end)
+        begin = end
+    (settle,) = leading.around.due
+    leading.around.due.clear()
+    settle()
+    (announce,) = leading.around.due
+    leading.driver.post(WalArrived(end, memoryview(bytes(50))))
+    acked(leading, 0, end + 50)
+    acked(leading, 1, end + 50)
+    assert leading.around.due == [announce] and leading.leader.commit_lsn == end
+    leading.around.due.clear()
+    leading.around.said.clear()
+    announce()
+    assert leading.leader.commit_lsn == end + 50 and not leading.around.said
+    (announce,) = leading.around.due
+    announce()
+    heartbeats = [one for one in leading.around.said if isinstance(one, tuple)]
+    told = [(link, message.commit_lsn) for link, message in heartbeats]
+    assert told == [(link, end + 50) for link in range(3)]
 
 
 def test_the_core_learns_of_it_before_the_next_event() -> None:

@@ -104,7 +104,7 @@ class Leader:
             restart_lsn=ZERO_LSN,
         )
         self.is_streaming = self.is_paused = False
-        self._is_announcing = False
+        self._owed_lsn: Lsn | None = None  # commit_lsn when an announcement was asked for
         self._cluster, self.held_lsn = campaign.cluster, LSN_MAX  # restart_lsn stays below it (M5)
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
@@ -404,16 +404,20 @@ class Leader:
 
     def _announce_soon(self) -> list[Effect]:
         """Send R10's heartbeat when commit_lsn moves. Under load an append carries it first."""
-        if self._is_announcing:
+        if self._owed_lsn is not None:
             return []
-        self._is_announcing = True
+        self._owed_lsn = self.commit_lsn
         return [AnnounceSoon()]
 
     def announce(self) -> list[Effect]:
-        """Send commit_lsn to all members that no append has informed of it meanwhile."""
-        self._is_announcing = False
-        behind = (m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn)
-        return [self.feeder.heartbeat(m) for m in behind]
+        """Send commit_lsn to all members that lack the value of when AnnounceSoon was asked for.
+
+        Ask again if some have that value and lack a newer one: most next appends carry it."""
+        owed_lsn, self._owed_lsn = self._owed_lsn or self.commit_lsn, None
+        lacking = [m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn]
+        waiting = [m for m in lacking if m.told_commit_lsn < owed_lsn]
+        effects = [self.feeder.heartbeat(m) for m in waiting]
+        return effects + (self._announce_soon() if len(waiting) < len(lacking) else [])
 
     def report(self) -> list[Effect]:
         """Report to PostgreSQL, if there is an LSN to report."""

@@ -162,6 +162,20 @@ APPENDING = (
         (Edit("Leader.advance_commit", "member.flush_lsn", "member.next_lsn"),),
     ),
     Mutant(
+        "newer-commit-is-not-announced",
+        "R10",
+        "an announcement that finds a newer commit_lsn asks for another one",
+        (
+            Edit(
+                "Leader.announce",
+                "self._announce_soon() if len(waiting) < len(lacking) else []",
+                "list[Effect]()",
+            ),
+        ),
+        turns_red=f"{SCENARIO}[commit_is_announced_to_whom_no_append_told]",
+        why_named="heartbeats go out every second anyway",
+    ),
+    Mutant(
         "no-heartbeats",
         "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",
