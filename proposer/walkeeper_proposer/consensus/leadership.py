@@ -104,7 +104,7 @@ class Leader:
             restart_lsn=ZERO_LSN,
         )
         self.is_streaming = self.is_paused = False
-        self._owed_lsn: Lsn | None = None  # commit_lsn when an announcement was asked for
+        self._owed_lsn: Lsn | None = None  # commit_lsn at the last AnnounceSoon
         self._cluster, self.held_lsn = campaign.cluster, LSN_MAX  # restart_lsn stays below it (M5)
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
@@ -410,7 +410,7 @@ class Leader:
         return [AnnounceSoon()]
 
     def announce(self) -> list[Effect]:
-        """Send commit_lsn to all members that lack the value of when AnnounceSoon was asked for.
+        """Send commit_lsn to all members that lack its value at the last AnnounceSoon.
 
         Ask again if some have that value and lack a newer one: most next appends carry it."""
         owed_lsn, self._owed_lsn = self._owed_lsn or self.commit_lsn, None
