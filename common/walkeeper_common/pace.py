@@ -11,10 +11,12 @@ AVERAGED_JOBS = 8
 class Pace:
     """The pace of one disk.
 
-    A caller that writes on the loop first checks `is_brief`, and afterwards calls `took`.
+    A caller that writes on the loop first checks `is_brief`, and afterwards calls `took`. It may
+    call `took` later for times below `brief_s`: while there are no others, `is_brief` does not end.
     """
 
     __slots__ = ("now_s", "usual_s")
+    brief_s = BRIEF_S
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Keep `now_s`, a clock that is never set back."""

@@ -1,6 +1,6 @@
 """The constructors of the compiled classes; their contracts are the ports."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import (
@@ -10,12 +10,23 @@ from walkeeper_fastpath.ports import (
     ExpectedFrames,
     FastAppends,
     FastStream,
+    Frames,
+    Receiving,
+    TakeFrames,
 )
+
+class Feed:
+    take: TakeFrames | None
+
+    def __init__(self, connection: Receiving, reader: Frames, /) -> None: ...
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+    def buffer_updated(self, nbytes: int, /) -> None: ...
 
 class AppendPath(FastAppends):
     taken: int
     end_lsn: int
     groups_written: int
+    on_news: Callable[[], None] | None
 
     def __init__(self, expected: Expected, tail: Disk, answer: Answering, /) -> None: ...
     def take(self, memory: bytearray, size: int, /) -> int: ...

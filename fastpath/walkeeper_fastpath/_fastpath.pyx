@@ -23,7 +23,7 @@ from posix.types cimport off_t
 import os
 
 from crc32c import crc32c
-from walkeeper_common.errors import StorageError
+from walkeeper_common.errors import StorageError, WalkeeperError
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -63,6 +63,7 @@ cdef enum:
     PIECES_MAX = 256
     MEMBERS_MAX = 16
     RECORD_BYTES_MAX = 1 << 14  # the most plaintext of one record of TLS
+    TIMES_MAX = 64
     ACK_COMMIT_AT = 41
     ACK_FEEDBACK_AT = 49
     ACK_TERM_BYTES = 33
@@ -182,6 +183,38 @@ cdef class Channel:
         return 0
 
 
+cdef class Feed:
+    """The two calls by which a loop hands over received bytes; `take` gets them first.
+
+    The connection gets what `take` leaves, and each rest of a frame."""
+    cdef object connection, reader
+    cdef public object take
+
+    def __init__(self, connection, reader):
+        self.connection, self.reader, self.take = connection, reader, None
+
+    def get_buffer(self, sizehint):
+        reader = self.reader
+        return reader.buffer() if reader.held_bytes else reader.view
+
+    def buffer_updated(self, Py_ssize_t nbytes):
+        cdef bytearray memory
+        cdef Py_ssize_t taken = 0
+        if self.take is None or self.reader.held_bytes:
+            return self.connection.on_received(nbytes)
+        memory = self.reader.memory
+        try:
+            taken = self.take(memory, nbytes)
+        except WalkeeperError:
+            taken = 0  # it raises it again to the owner
+        if taken == nbytes != PyByteArray_GET_SIZE(memory):
+            return
+        if taken:
+            self.connection.on_taken(taken, nbytes)
+        else:
+            self.connection.on_received(nbytes)
+
+
 cdef struct Appends:
     # What frames of the next WAL say, all of them together.
     uint64_t end_lsn
@@ -196,13 +229,19 @@ cdef class AppendPath:
     cdef unsigned char ack[ACK_BYTES]
     cdef readonly uint64_t end_lsn
     cdef uint64_t limit_lsn, told_commit_lsn, restart_lsn, file_lsn
-    cdef bint knows_pages, has_news
+    cdef bint knows_pages, has_news, is_quick
     cdef int descriptor
-    cdef object tail, pace
+    cdef object tail, now_s
+    cdef double write_s[TIMES_MAX]
+    cdef double sync_s[TIMES_MAX]
+    cdef double brief_s
+    cdef int times
     cdef Channel channel
     cdef iovec parts[PIECES_MAX]
     cdef readonly Py_ssize_t taken
     cdef readonly long groups_written
+    cdef public object on_news
+    cdef object failure
 
     def __init__(self, expected, tail, answer):
         cdef bytes head = expected.append, ack = expected.ack
@@ -215,7 +254,8 @@ cdef class AppendPath:
         self.restart_lsn = be64(<const unsigned char *>head + RESTART_AT)
         self.limit_lsn = min(expected.limit_lsn, tail.end_lsn)
         self.knows_pages = expected.knows_pages
-        self.tail, self.pace, self.channel = tail, tail.pace, Channel(answer)
+        self.tail, self.now_s, self.channel = tail, tail.pace.now_s, Channel(answer)
+        self.is_quick, self.brief_s, self.times = tail.is_quick, tail.pace.brief_s, 0
         self.descriptor, self.file_lsn = tail.descriptor, tail.begin_lsn
         if not self.file_lsn <= self.end_lsn:
             raise ValueError(f"{self.file_lsn=} {self.end_lsn=}")
@@ -225,28 +265,58 @@ cdef class AppendPath:
         cdef Py_ssize_t at
         if not 0 <= size <= PyByteArray_GET_SIZE(memory):
             raise ValueError(f"{size=} {len(memory)=}")
+        if self.failure is not None:
+            raise self.failure
         at = self.matched(<const unsigned char *>PyByteArray_AS_STRING(memory), size, &found)
         if at == 0:
             return 0
         if found.pieces:
-            if not self.tail.is_quick:
+            if not self.is_quick:
                 return 0
             self.taken = at
-            self.make_durable(memory, &found)
+            try:
+                self.make_durable(memory, &found)
+            except StorageError as error:
+                self.failure = error
+                raise
             self.acknowledge(found.end_lsn)  # R9: only now, and before all work that can wait
             self.groups_written += 1
             self.end_lsn = found.end_lsn
         self.told_commit_lsn = found.told_commit_lsn
         if found.restart_lsn > self.restart_lsn:
             self.restart_lsn = found.restart_lsn
-        self.has_news = True
+        if not self.has_news:
+            self.has_news = True
+            if self.on_news is not None:
+                self.on_news()
         return at
 
     def settled(self):
+        if self.times:
+            self.hand_over_times()
         if not self.has_news:
             return None
         self.has_news = False
         return self.end_lsn, self.told_commit_lsn, self.restart_lsn
+
+    cdef int took(self, double started_s, double written_s, double synced_s) except -1:
+        """Keep the times of a write. Hand them over if it may end what the loop may wait for.
+
+        While each is brief, so is their average. So `is_quick` can only end with one that is not."""
+        self.write_s[self.times] = written_s - started_s
+        self.sync_s[self.times] = synced_s - written_s
+        self.times += 1
+        if self.times == TIMES_MAX or synced_s - started_s >= self.brief_s:
+            self.hand_over_times()
+        return 0
+
+    cdef int hand_over_times(self) except -1:
+        cdef int i
+        times = [(self.write_s[i], self.sync_s[i]) for i in range(self.times)]
+        self.times = 0
+        self.tail.took(times)
+        self.is_quick = self.tail.is_quick
+        return 0
 
     cdef Py_ssize_t matched(
         self, const unsigned char *memory, Py_ssize_t size, Appends *found
@@ -307,8 +377,7 @@ cdef class AppendPath:
         cdef uint64_t offset = self.end_lsn - self.file_lsn
         cdef ssize_t written
         cdef int write_error = 0, sync_error = 0
-        pace = self.pace
-        started_s = pace.now_s()
+        cdef double started_s = self.now_s(), written_s
         if self.descriptor >= 0:
             with nogil:
                 written = pwritev(self.descriptor, self.parts, found.pieces, <off_t>offset)
@@ -322,7 +391,7 @@ cdef class AppendPath:
             written = self.write_by_method(found, offset)
         if <uint64_t>written != found.wal_bytes:
             raise self.tail.cut_short(self.end_lsn, written, found.wal_bytes)
-        written_s = pace.now_s()
+        written_s = self.now_s()
         if self.descriptor >= 0:
             with nogil:
                 while fdatasync(self.descriptor) != 0:
@@ -333,10 +402,7 @@ cdef class AppendPath:
                 raise self.tail.failed(OSError(sync_error, os.strerror(sync_error)), self.end_lsn)
         else:
             self.sync_by_method()
-        synced_s = pace.now_s()
-        pace.took(synced_s - started_s)
-        self.tail.observe(written_s - started_s, synced_s - written_s)
-        return 0
+        return self.took(started_s, written_s, self.now_s())
 
     cdef ssize_t write_by_method(self, Appends *found, uint64_t offset) except -1:
         cdef int i

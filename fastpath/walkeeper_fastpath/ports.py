@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 from walkeeper_common.wire.messages import Feedback
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+TakeFrames: TypeAlias = Callable[[bytearray, int], int]
 
 
 class Expected(Protocol):
@@ -56,7 +57,10 @@ class Pace(Protocol):
 
     @property
     def now_s(self) -> Callable[[], float]: ...
-    def took(self, seconds: float, /) -> None: ...
+    @property
+    def brief_s(self) -> float:
+        """Return the least time of a write that may end `Disk.is_quick`."""
+        ...
 
 
 class Disk(Protocol):
@@ -76,9 +80,8 @@ class Disk(Protocol):
     def sync(self) -> object: ...
     def failed(self, error: Exception, lsn: int, /) -> Exception: ...
     def cut_short(self, lsn: int, written: int, size: int, /) -> Exception: ...
-    @property
-    def observe(self) -> Callable[[float, float], None]:
-        """Return what counts the seconds of one write, and of its sync."""
+    def took(self, times: Sequence[tuple[float, float]], /) -> None:
+        """Count the seconds of each write and of its sync; `is_quick` may end."""
         ...
 
 
@@ -120,11 +123,39 @@ class Answering(Protocol):
         ...
 
 
+class Feeding(Answering, Protocol):
+    """The connection from which the fast path also gets what was received."""
+
+    def receive_first(self, take: TakeFrames | None, /) -> object:
+        """Give received bytes to `take` before the owner, until this is called with None."""
+        ...
+
+
+class Frames(Protocol):
+    """The bytes of a connection that were received and not taken (wire/framing.py)."""
+
+    memory: bytearray
+    view: memoryview
+    held_bytes: int
+
+    def buffer(self) -> memoryview: ...
+
+
+class Receiving(Protocol):
+    """The connection that gets what the fast path leaves (shell/framed_connection.py)."""
+
+    def on_received(self, nbytes: int, /) -> None: ...
+    def on_taken(self, taken: int, size: int, /) -> None: ...
+
+
 class FastAppends(Protocol):
     """The next WAL of one leader: from received bytes to the disk and the ack.
 
     `taken` has the bytes of frames whose WAL was written last, or could not be written. The log is
-    durable and acknowledged up to `end_lsn`."""
+    durable and acknowledged up to `end_lsn`. `on_news` is called when `settled` begins to have
+    news. After an error, `take` raises it again."""
+
+    on_news: Callable[[], None] | None
 
     @property
     def taken(self) -> int: ...

@@ -2,6 +2,7 @@
 
     append_path()      the class for a safekeeper's appends, or None
     stream_path()      the class for a proposer's stream, or None
+    feed()             the class that hands it what a safekeeper's connection receives, or None
     state()            "on", or "off" with the reason, for people
 
 It is optional. Without a compiler at the installation, or with WALKEEPER_FAST_PATH=off, all
@@ -14,7 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from walkeeper_fastpath._fastpath import AppendPath, StreamPath
+    from walkeeper_fastpath._fastpath import AppendPath, Feed, StreamPath
 
 VARIABLE = "WALKEEPER_FAST_PATH"
 
@@ -51,6 +52,15 @@ def stream_path() -> type[StreamPath] | None:
     from walkeeper_fastpath._fastpath import StreamPath
 
     return StreamPath
+
+
+def feed() -> type[Feed] | None:
+    """Return the class that hands received bytes to the former, or None if it is off."""
+    if not is_on():
+        return None
+    from walkeeper_fastpath._fastpath import Feed
+
+    return Feed
 
 
 def is_on() -> bool:

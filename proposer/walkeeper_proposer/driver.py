@@ -41,7 +41,7 @@ from walkeeper_proposer.consensus.proposer_events import (
 )
 
 ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
-SETTLE_S = 0.002  # how much later the core may learn of what the fast path did
+SETTLE_S = 0.002  # how much later the core may learn of what the fast path did, or ANNOUNCE_S
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
 
@@ -112,6 +112,8 @@ class Driver:
         self._is_running = False
         self._fast: FastStream | None = None  # while no other event comes
         self._is_settling = False  # the core learns soon of what the fast path has done
+        self._is_announcing = False  # AnnounceDue comes soon, and the core learns of it then
+        self._has_standbys = False
 
     def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> int:
         """Report received acks to the primary, without a step in between.
@@ -161,15 +163,18 @@ class Driver:
         connections = [answer for answer in answers if answer is not None]
         if len(connections) == len(answers):  # else a lost link is about to be posted
             self._fast = self._make_fast(expected, connections)
+            self._has_standbys = any(feedback.apply_lsn for feedback in expected.feedback)
         return self._fast
 
     def _settle_later(self) -> None:
         """Let the core learn of the fast path's work within SETTLE_S, or before any other event.
 
-        It learns at once if standbys are to learn of each commit at once."""
+        AnnounceDue is such an event: while it is awaited, no other timer wakes the loop, unless
+        standbys wait for what the core says next (0051). The core learns at once if standbys are to
+        learn of each commit at once."""
         if self._announce_s == 0.0:
             self._hear_fast()
-        elif not self._is_settling:
+        elif not self._is_settling and (self._has_standbys or not self._is_announcing):
             self._is_settling = True
             self._around.after(SETTLE_S, self._settle)
 
@@ -178,6 +183,10 @@ class Driver:
         self._hear_fast()
         if not self._is_running:
             self._run(())
+
+    def _announce(self) -> None:
+        self._is_announcing = False
+        self.post(AnnounceDue())
 
     def _hear_fast(self) -> None:
         """Queue what the fast path has done, as an event of its own."""
@@ -235,7 +244,8 @@ class Driver:
             case ResumeStreaming():
                 self._primary.resume()
             case AnnounceSoon():
-                self._around.after(self._announce_s, lambda: self.post(AnnounceDue()))
+                self._is_announcing = True
+                self._around.after(self._announce_s, self._announce)
             case BackOff(attempt):
                 most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)
                 delay_s = self._around.uniform(BACK_OFF_S_MIN, most_s)

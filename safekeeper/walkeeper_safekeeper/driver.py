@@ -23,7 +23,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
 from walkeeper_common.wire.messages import AppendRequest, Buffer
-from walkeeper_fastpath.ports import Answering
+from walkeeper_fastpath.ports import Feeding
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
@@ -88,7 +88,7 @@ class Driver:
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
         self._is_held = self._is_running = False
-        self._fast = FastPath(acceptor, store, fast)
+        self._fast = FastPath(acceptor, store, fast, self._settle_later)
         self._is_settling = False  # the core learns soon of what the fast path has taken
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
@@ -131,9 +131,7 @@ class Driver:
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def append_at_once(
-        self, connection: int, answer: Answering, memory: bytearray, size: int
-    ) -> int:
+    def append_at_once(self, connection: int, answer: Feeding, memory: bytearray, size: int) -> int:
         """Write received WAL to the disk and acknowledge it, without a step in between.
 
         This is the fast path of `post`, while no other work is under way and the disk is quick.
@@ -144,17 +142,18 @@ class Driver:
         if not fast.is_there and size > APPEND_BYTES:  # no heartbeat, which would write nothing
             self._begin_fast(connection, answer)
         try:
-            taken = fast.take(connection, memory, size)
+            return fast.take(connection, memory, size)
         except WalkeeperError as error:
             taken = fast.taken
             self.post(_failed_write(error))
             return taken
-        if taken and not self._is_settling:
+
+    def _settle_later(self) -> None:
+        if not self._is_settling:
             self._is_settling = True
             self._around.settle_later(self.settle)
-        return taken
 
-    def _begin_fast(self, connection: int, answer: Answering) -> None:
+    def _begin_fast(self, connection: int, answer: Feeding) -> None:
         if self._fast.is_off or self._is_running or self._closing is not None or not self.is_idle:
             return
         if self.acceptor.appender == connection and (pace := self._writer.at_once()) is not None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
-from walkeeper_fastpath.ports import Answering, FastAppends
+from walkeeper_fastpath.ports import Answering, FastAppends, Feeding
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import AppendsTaken
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append
@@ -31,9 +31,18 @@ class FastPath:
     `groups_written` counts its writes. `take` returns what FastAppends.take returns, and 0 for
     another connection. `taken` are the bytes of frames whose write has failed."""
 
-    def __init__(self, acceptor: Acceptor, store: WalStore, make: MakeFastAppends | None) -> None:
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        store: WalStore,
+        make: MakeFastAppends | None,
+        on_news: Callable[[], None],
+    ) -> None:
+        """Call `on_news` when there begin to be `news`."""
         self._acceptor, self._store, self._make = acceptor, store, make
+        self._on_news = on_news
         self._appends: FastAppends | None = None
+        self._answer: Feeding | None = None
         self._tail: Tail | None = None  # the file that it writes to
         self._connection = 0
         self._groups_ended = 0
@@ -60,7 +69,7 @@ class FastPath:
         """Return the end of durable WAL; the core learns of it soon."""
         return Lsn(self._appends.end_lsn) if self._appends else self._acceptor.flush_lsn
 
-    def begin(self, connection: int, answer: Answering, pace: Pace) -> None:
+    def begin(self, connection: int, answer: Feeding, pace: Pace) -> None:
         """Begin for this connection, if the core and the store have a next append for it."""
         assert self._appends is None, f"{self._connection=}"
         expected = expected_append(self._acceptor, connection)
@@ -68,7 +77,9 @@ class FastPath:
         if self._make is None or expected is None or tail is None:
             return
         self._tail, self._connection = tail, connection
-        self._appends = self._make(expected, tail, answer)
+        self._appends, self._answer = self._make(expected, tail, answer), answer
+        self._appends.on_news = self._on_news
+        answer.receive_first(self._appends.take)
 
     def take(self, connection: int, memory: bytearray, size: int) -> int:
         appends = self._appends
@@ -83,8 +94,9 @@ class FastPath:
 
     def end(self) -> None:
         """Give the file back; ask for the news before."""
-        if self._appends is None or self._tail is None:
+        if self._appends is None or self._tail is None or self._answer is None:
             return
+        self._answer.receive_first(None)
         self._groups_ended += self._appends.groups_written
         self._tail.close()
-        self._appends = self._tail = None
+        self._appends = self._tail = self._answer = None

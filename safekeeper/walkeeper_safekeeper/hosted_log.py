@@ -51,7 +51,7 @@ from walkeeper_safekeeper.timeline_grants import TimelineGrants
 logger = logging.getLogger("walkeeper.log")
 
 HEARTBEAT_S = 1.0
-SETTLE_S = 0.005  # how much later the core may learn of appends that the fast path took
+SETTLE_S = 0.05  # how much later the core may learn of appends that no reader awaits
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
 

@@ -17,6 +17,7 @@ from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import first_frame_limit
+from walkeeper_fastpath.switch import feed
 from walkeeper_safekeeper.arrivals import Arrivals
 from walkeeper_safekeeper.connection_limits import ConnectionLimits, Limits
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -71,6 +72,7 @@ class ProposerDoor:
                 c, self._catalog, number, self._start, self, identity, self._audit
             ),
             limit_of=first_frame_limit,
+            make_feed=feed(),
         )
         self._connections[number] = connection
         connection.take_over(transport, received)

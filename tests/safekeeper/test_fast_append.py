@@ -344,6 +344,21 @@ def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
     assert bench.driver.acceptor.flush_lsn == end
 
 
+def test_a_slow_write_is_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of quick writes wait for the bunch; they cannot end what the loop may wait for."""
+    bench, wal, end = steady()
+    seconds = iter([0.0, 0.0, 0.001, 0.1, 0.1, 0.1 + AVERAGED_JOBS * BRIEF_S])
+    pace = Pace(lambda: next(seconds))
+    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]  # the test's clock
+    monkeypatch.setattr(bench.heard, "settle_later", lambda settle: None)
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.driver.flush_lsn == end and pace.usual_s == 0.0
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.driver.flush_lsn == end and not pace.is_brief
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.driver.flush_lsn < end and bench.writer.jobs
+
+
 def test_the_tails_file_is_held_until_the_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that it would count among the files in use, for as long as the log is idle."""
     bench, wal, end = steady()
@@ -372,6 +387,19 @@ def test_the_tails_file_is_held_until_the_next_event(monkeypatch: pytest.MonkeyP
         else:
             bench.driver.post(event)
         assert opened == closed, f"{event}"
+
+
+def test_the_socket_loses_the_fast_path_with_its_template() -> None:
+    """Else a deposed leader's appends would go from the socket to the disk."""
+    bench, wal, end = steady()
+    acceptor, answer = bench.driver.acceptor, Answers(lambda *_: None)
+    payload = wal.read(end, end + 10)
+    lsns = (end, end + 10, acceptor.told_commit_lsn, START)
+    frames = frames_of(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
+    assert bench.driver.append_at_once(1, answer, frames, len(frames)) == len(frames)
+    assert answer.first is not None
+    bench.driver.post(Tick())
+    assert answer.first is None
 
 
 def damaged(frames: bytearray, random: Random) -> bytearray:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from walkeeper_common.wire.framing import FRAME_HEAD, FrameReader, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_fastpath.ports import TakeFrames
 from walkeeper_proposer import driver as proposing
 from walkeeper_proposer.consensus import proposer_events as proposer
 from walkeeper_safekeeper.consensus.acceptor_events import Received
@@ -21,12 +22,17 @@ class Answers:
 
     def __init__(self, write: Callable[[Sequence[Buffer], int], object]) -> None:
         self.write = write
+        self.first: TakeFrames | None = None
 
     def direct(self) -> None:
         """Say that there is no socket."""
 
     def sealed(self) -> None:
         """Say that there is no TLS."""
+
+    def receive_first(self, take: TakeFrames | None) -> None:
+        """Keep what gets the bytes of a socket first."""
+        self.first = take
 
 
 def message_in(frame: Sequence[Buffer], size: int) -> Message:

@@ -35,6 +35,18 @@ _UNREAD = "unread"
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
 
 
+class Feed(Protocol):
+    """The compiled calls of a loop with received bytes (walkeeper_fastpath)."""
+
+    take: TakeFrames | None
+
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+    def buffer_updated(self, nbytes: int, /) -> None: ...
+
+
+MakeFeed: TypeAlias = Callable[["FramedConnection", FrameReader], Feed]
+
+
 class Owner(Protocol):
     """The side of this program that speaks on this connection.
 
@@ -55,6 +67,7 @@ class FramedConnection(asyncio.BufferedProtocol):
     """`owner_of` is called once, with this connection, when the socket is there.
 
     `limit_of` bounds the frames of the peer by their tags, until `limit_frames` replaces it.
+    With `make_feed`, `receive_first` spares steady frames the calls of this class.
     """
 
     def __init__(
@@ -62,10 +75,16 @@ class FramedConnection(asyncio.BufferedProtocol):
         owner_of: Callable[[FramedConnection], Owner],
         *,
         limit_of: Callable[[int], int] = frame_limit,
+        make_feed: MakeFeed | None = None,
     ) -> None:
         self._owner_of = owner_of
         self._owner: Owner | None = None
         self._reader = FrameReader(limit_of=limit_of)
+        self._feed: Feed | None = None
+        if make_feed is not None:
+            self._feed = feed = make_feed(self, self._reader)
+            # Now: a transport looks both methods up when it gets its protocol, and never again.
+            vars(self).update(get_buffer=feed.get_buffer, buffer_updated=feed.buffer_updated)
         self._transport: asyncio.Transport | None = None
         self._descriptor: int | None = None  # the socket's, if it takes bytes as they are (no TLS)
         self._reason = "the peer closed the connection"
@@ -139,21 +158,42 @@ class FramedConnection(asyncio.BufferedProtocol):
         return reader.buffer() if reader.held_bytes else reader.view
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.on_received(nbytes)
+
+    def receive_first(self, take: TakeFrames | None) -> None:
+        """Give received bytes to `take` before the owner, until this is called with None.
+
+        `take` is as `Owner.on_frames`. Bytes that follow a part of a frame go to the owner."""
+        if self._feed is not None:
+            self._feed.take = take
+
+    def on_received(self, nbytes: int) -> None:
+        """Pass the bytes that `get_buffer` has received to the owner."""
         reader, owner = self._reader, self._owner
         assert owner is not None
         if reader.large is None:
             size = reader.held_bytes + nbytes
             taken = owner.on_frames(reader.memory, size)
-            if taken == size != len(reader.memory):
-                reader.held_bytes = 0
-                return
             if taken:
-                reader.take(taken, size)
-                if taken == size:
-                    return
-                nbytes = 0  # the remaining bytes may be whole messages of another kind
+                self.on_taken(taken, size)
+                return
+        self._pass_messages(nbytes)
+
+    def on_taken(self, taken: int, size: int) -> None:
+        """Drop the first `taken` of `size` received bytes; pass on the messages after them."""
+        reader = self._reader
+        if taken == size != len(reader.memory):
+            reader.held_bytes = 0
+            return
+        reader.take(taken, size)
+        if taken < size:
+            self._pass_messages(0)  # the rest may be whole messages of another kind
+
+    def _pass_messages(self, nbytes: int) -> None:
+        owner = self._owner
+        assert owner is not None
         try:
-            for message in reader.received(nbytes):
+            for message in self._reader.received(nbytes):
                 owner.on_message(message)
                 if self.is_closed:
                     return

@@ -104,7 +104,7 @@ class Leader:
             restart_lsn=ZERO_LSN,
         )
         self.is_streaming = self.is_paused = False
-        self._is_announcing = False
+        self._owed_lsn: Lsn | None = None  # commit_lsn at the last AnnounceSoon
         self._cluster, self.held_lsn = campaign.cluster, LSN_MAX  # restart_lsn stays below it (M5)
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
@@ -409,9 +409,9 @@ class Leader:
         read = [m for m in self._uninformed() if m.feedback.apply_lsn]
         told = read if self.commit_lsn == self.window.end_lsn else []
         effects: list[Effect] = [self.feeder.heartbeat(m) for m in told]
-        if self._is_announcing:
+        if self._owed_lsn is not None:
             return effects
-        self._is_announcing = True
+        self._owed_lsn = self.commit_lsn
         return [*effects, AnnounceSoon()]
 
     def _uninformed(self) -> list[Member]:
@@ -419,9 +419,14 @@ class Leader:
         return [m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn]
 
     def announce(self) -> list[Effect]:
-        """Send commit_lsn to all members that no append has informed of it meanwhile."""
-        self._is_announcing = False
-        return [self.feeder.heartbeat(m) for m in self._uninformed()]
+        """Send commit_lsn to all members that lack its value at the last AnnounceSoon.
+
+        Ask again if some have that value and lack a newer one: most next appends carry it."""
+        owed_lsn, self._owed_lsn = self._owed_lsn or self.commit_lsn, None
+        lacking = self._uninformed()
+        waiting = [m for m in lacking if m.told_commit_lsn < owed_lsn]
+        effects: list[Effect] = [self.feeder.heartbeat(m) for m in waiting]
+        return effects + (self._announce_soon() if len(waiting) < len(lacking) else [])
 
     def report(self) -> list[Effect]:
         """Report to PostgreSQL, if there is an LSN to report."""

@@ -6,7 +6,7 @@ those of the store (wal_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn
@@ -27,7 +27,6 @@ class Tail:
         "close",
         "descriptor",
         "end_lsn",
-        "observe",
         "pace",
         "sync",
         "write",
@@ -45,12 +44,18 @@ class Tail:
         self._writer, self._fail = writer, fail
         self.descriptor = writer.descriptor
         self.write, self.sync, self.close = writer.write, writer.sync, writer.close
-        self.observe = writer.observe
 
     @property
     def is_quick(self) -> bool:
         """Return True if the loop may wait for the disk."""
         return self.pace.is_brief
+
+    def took(self, times: Sequence[tuple[float, float]]) -> None:
+        """Count the seconds of each write and of its sync."""
+        pace_took, observe = self.pace.took, self._writer.observe
+        for write_s, sync_s in times:
+            pace_took(write_s + sync_s)
+            observe(write_s, sync_s)
 
     def failed(self, error: Exception, lsn: int) -> StorageError:
         """Return the error of a write or a sync at `lsn`; no append is accepted after it (R15)."""

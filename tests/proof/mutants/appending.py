@@ -178,6 +178,35 @@ APPENDING = (
         why_named=NO_BYTE,
     ),
     Mutant(
+        "newer-commit-is-not-announced",
+        "R10",
+        "an announcement that finds a newer commit_lsn asks for another one",
+        (
+            Edit(
+                "Leader.announce",
+                "self._announce_soon() if len(waiting) < len(lacking) else []",
+                "list[Effect]()",
+            ),
+        ),
+        turns_red=f"{SCENARIO}[commit_is_announced_to_whom_no_append_told]",
+        why_named="heartbeats go out every second anyway",
+    ),
+    Mutant(
+        "standbys-wait-for-the-announcement",
+        "R10",
+        "the core learns soon of a commit on the fast path if a member has standbys",
+        (
+            Edit(
+                "walkeeper_proposer.driver.Driver._settle_later",
+                "self._has_standbys or not self._is_announcing",
+                "not self._is_announcing",
+            ),
+        ),
+        turns_red="tests/proposer/test_fast_announcements.py"
+        "::test_standbys_do_not_wait_for_the_announcement",
+        why_named=NO_BYTE,
+    ),
+    Mutant(
         "no-heartbeats",
         "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",

@@ -75,6 +75,38 @@ FAST_APPENDS = (
         why_named=SEARCHED,
     ),
     Mutant(
+        "fast-socket-outlives-an-event",
+        "R3",
+        "with the template, the socket loses the fast path: else a deposed leader's WAL is written",
+        (
+            Edit(
+                "walkeeper_safekeeper.fast_appends.FastPath.end",
+                "self._answer.receive_first(None)",
+            ),
+        ),
+        turns_red=f"{FRAMES}::test_the_socket_loses_the_fast_path_with_its_template",
+        searched_by=(SIM, BUSY),
+        why_named=REAL_DESCRIPTORS,
+    ),
+    Mutant(
+        "fast-tries-a-failed-disk-again",
+        "R15",
+        "a fast path whose write or sync failed takes nothing more",
+        (FastEdit("self.failure = error", "pass"),),
+        turns_red=f"{FILES}::test_a_failed_sync_is_no_ack",
+        searched_by=(SIM, BUSY),
+        why_named=REAL_DESCRIPTORS,
+    ),
+    Mutant(
+        "fast-waits-for-a-slow-disk",
+        "driver",
+        "the loop waits for no disk that has become slow",
+        (FastEdit(" or synced_s - started_s >= self.brief_s:", ":"),),
+        turns_red=f"{FRAMES}::test_a_slow_write_is_counted_at_once",
+        searched_by=(SIM, BUSY),
+        why_named="the simulator's disks stay quick",
+    ),
+    Mutant(
         "fast-news-are-lost",
         "R2",
         "the core takes the appends of the fast path before any other event",
