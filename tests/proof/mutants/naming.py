@@ -122,7 +122,7 @@ NAMING = (
         "namesakes-are-not-said",
         "replay_commands",
         "a name that several tables had is not undone",
-        (Edit("_namesakes", "len(oids) > 1", "len(oids) > 99"),),
+        (Edit("replay_commands._namesakes", "len(oids) > 1", "len(oids) > 99"),),
         turns_red=UNDO + "a_name_that_several_tables_had_is_not_undone",
         why_named=NO_TABLES,
     ),
