@@ -6,7 +6,7 @@ A size is gigabytes of pgbench's WAL, beside a table `rare` that changes once. E
 process of its own, and its CPU time is that of all its processes, Java and executors included. So
 figures of a busy machine can be compared. With --executors Spark's own standalone master and so
 many workers answer as well. --keep uses the archives of an earlier run again. The program prints a
-table in Markdown. The first answer of each kind runs twice, because numba compiles once.
+table in Markdown.
 """
 
 from __future__ import annotations
