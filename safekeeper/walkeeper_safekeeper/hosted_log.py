@@ -168,7 +168,10 @@ class HostedLog:
         if not self.lacks_bytes:
             return None
         if self.offload is not None:
-            return "the archive is to have it, and has not all of it yet"
+            return (
+                "the archive is to have it and has not all of it yet, and the members that hold it "
+                "keep it until then: see `walkeeper status` there for why the archive lags"
+            )
         if self.back_fill is None:
             return "no address of another member is known: start it with --repair-from"
         return self.back_fill.problem if self._settings.fill_bytes_s else "--fill-rate is 0"
