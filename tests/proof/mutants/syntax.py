@@ -28,7 +28,7 @@ PACKAGES = ("common", "proposer", "safekeeper")
 # A name that these do not define may be of the following ones.
 OTHERS = ("admin", "analysis", "cli", "spark")
 # Whole, for the tests that mutants turn red.
-SOURCES = (*PACKAGES, *OTHERS, "restore", "fastpath", "lab", "spark")
+SOURCES = (*PACKAGES, *OTHERS, "restore", "fastpath", "lab")
 
 Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
