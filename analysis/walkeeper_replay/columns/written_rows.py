@@ -74,14 +74,14 @@ def qualified(table: Table) -> str:
 
 
 def insert_lines(table: Table, rows: Any, remark: str) -> Iterator[str]:
-    """Yield a remark, and INSERTs into an existing table of these columns.
+    """Yield settings, a remark, and INSERTs into an existing table of these columns.
 
     Generated columns are left out.
     """
-    yield comment(remark)
     stored = {a.name for a in table.columns if not a.generated}
     names = [name for name in rows.column_names if name in stored]
-    yield from SESSION
+    yield from SESSION  # before the remark, which is in this encoding
+    yield comment(remark)
     yield "BEGIN;"
     yield from inserts(table, names, rows_of_text(rows.select(names)))
     yield "COMMIT;"
