@@ -58,6 +58,12 @@ def commits_per_second(journal: Journal, load: Callable[[], None]) -> float:
     return (len(journal.entries) - before) / (time.monotonic() - began_s)
 
 
+def is_told(failure: str | None) -> bool:
+    """Return True if it is of what was cut. One of the fault before may be there for a while."""
+    texts = ("524288 bytes are there", "gives back other bytes")
+    return any(text in (failure or "") for text in texts)
+
+
 def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
     primary: PostgresServer, server: S3Server, figure: Figure
 ) -> None:
@@ -89,9 +95,8 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         before = max(cluster.archived_lsns().values())
         faults.truncate_puts = True
         rates["truncate_puts"] = commits_per_second(journal, lambda: cluster.fill(3))
-        failure = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
+        wait_until(lambda: is_told(cluster.archive_of(cluster.offloader())["failure"]))
         faults.truncate_puts = False
-        assert "524288 bytes are there" in failure or "gives back other bytes" in failure, failure
         assert_nothing_went_too_early(cluster, archive)
         assert max(cluster.archived_lsns().values()) == before
         for found in survey(archive).without_receipt:

@@ -65,6 +65,7 @@ def no_descriptors() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests() -> None:
     gc.collect()  # it would make room where `no_descriptors` has left none
+    gc.freeze()  # the next test need not look at all of it again, which took a second
 
 
 # One bound
