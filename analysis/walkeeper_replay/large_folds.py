@@ -11,12 +11,9 @@ for all of the pieces. Memory has one share and one part. The rest is in a file 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -25,10 +22,12 @@ import pyarrow.compute as pc
 
 from walkeeper_replay.change_folds import STEP_ROW, Fold, fold_of, steps_of
 from walkeeper_replay.change_rows import TRUNCATE, Piece
-from walkeeper_wal.errors import HistoryError
+from walkeeper_replay.unnamed_file import UnnamedFile
 from walkeeper_wal.records.segment import Column
 
 SHARES_MAX = 256
+Place: TypeAlias = tuple[int, int]
+"""Where a part begins in the file, and its bytes."""
 Span = tuple[str, Any, Any]
 """A column of the key, and its least and greatest value."""
 _PREFIX = "__walkeeper_step_"
@@ -37,16 +36,15 @@ _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class LargeFold:
+class LargeFold(UnnamedFile):
     """See the module."""
 
     def __init__(self, folder: Path, key: Sequence[str], shares: int) -> None:
-        self._key, self._folder = tuple(key), folder
-        self._opened = ExitStack()
-        self._file: IO[bytes] | None = None
+        super().__init__(folder, "the changes of a large transaction")
+        self._key = tuple(key)
         count = max(1, min(shares, SHARES_MAX))
-        self._changes: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        self._there: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self._changes: list[list[Place]] = [[] for _ in range(count)]
+        self._there: list[list[Place]] = [[] for _ in range(count)]
         self._cut: tuple[int, int, int] | None = None
         self.emptied: tuple[int, int] | None = None
         """The commit and time of the last TRUNCATE."""
@@ -89,7 +87,7 @@ class LargeFold:
         """Return the fold of all shares, for changes that fit into memory."""
         return self._fold([place for share in self._changes for place in share])
 
-    def _fold(self, places: list[tuple[int, int]]) -> Fold:
+    def _fold(self, places: list[Place]) -> Fold:
         rows = self._read(places)
         steps = np.zeros(0 if rows is None else len(rows), STEP_ROW)
         if rows is not None:
@@ -113,43 +111,24 @@ class LargeFold:
                 return name, least, most
         return None
 
-    def _write(self, rows: Any, places: list[list[tuple[int, int]]]) -> None:
+    def _write(self, rows: Any, places: list[list[Place]]) -> None:
         shares = shares_of(rows, self._key, len(places))
         order = np.argsort(shares, kind="stable")
         rows = rows.take(pa.array(order))
         bounds = np.searchsorted(shares[order], np.arange(len(places) + 1)).tolist()
-        try:
-            if self._file is None:
-                made = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
-                self._file = self._opened.enter_context(made)
+        with self.end() as file:
             for own, begin, end in zip(places, bounds, bounds[1:], strict=False):
                 if begin < end:
-                    at = self._file.seek(0, 2)
-                    with pa.ipc.new_stream(self._file, rows.schema, options=_PACKED) as writer:
+                    at = file.tell()
+                    with pa.ipc.new_stream(file, rows.schema, options=_PACKED) as writer:
                         writer.write_table(rows.slice(begin, end - begin))
-                    own.append((at, self._file.tell() - at))
-        except OSError as error:
-            raise HistoryError(
-                f"{self._folder}: the changes of a large transaction do not fit there: {error}: "
-                "make room, or begin with a --state on a larger disk, and start the stream again"
-            ) from error
+                    own.append((at, file.tell() - at))
 
-    def _read(self, places: list[tuple[int, int]]) -> Any:
-        tables = []
-        for begin, size in places:
-            assert self._file is not None, "it was written"
-            self._file.seek(begin)
-            tables.append(pa.ipc.open_stream(self._file.read(size)).read_all())
+    def _read(self, places: list[Place]) -> Any:
+        tables = [
+            pa.ipc.open_stream(self.at(begin).read(size)).read_all() for begin, size in places
+        ]
         return pa.concat_tables(tables, promote_options="default") if tables else None
-
-    def __enter__(self) -> LargeFold:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._opened.close()
 
 
 def _are_after(steps: Column, cut: tuple[int, int, int]) -> Column:

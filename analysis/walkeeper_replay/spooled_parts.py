@@ -13,29 +13,25 @@ got anything.
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO
 
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.change_rows import FoundChanges
-from walkeeper_wal.errors import HistoryError
+from walkeeper_replay.unnamed_file import UnnamedFile
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A part, or its place in the file."""
+    """A part, or where it begins in the file."""
 
     first_lsn: int
     last_lsn: int
     """The first and the last commit of it."""
     size: int
     found: FoundChanges | None
-    place: tuple[int, int] = (0, 0)
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +58,18 @@ class ChangeSet:
         return map(self.spooled.loaded, self.entries)
 
 
-class SpooledParts:
+class SpooledParts(UnnamedFile):
     """See the module."""
 
     def __init__(self, folder: Path, after: int, bytes_max: int) -> None:
         """Begin without changes. Those of commits that end at `after` or before are left out."""
-        self.folder, self.bytes_max = folder, bytes_max
+        super().__init__(folder, "the changes of a window")
+        self.bytes_max = bytes_max
         self.rewritten: Mapping[int, Table] = {}
         """By OID: the tables that the window rewrote. They are known at its end."""
         self._after = after
         self._entries: list[_Entry] = []
         self.bytes_in_memory = 0
-        self._file: IO[bytes] | None = None
-        self._opened = ExitStack()
         self._count = 0
 
     def __len__(self) -> int:
@@ -94,30 +89,20 @@ class SpooledParts:
             self._write_all()
 
     def _write_all(self) -> None:
-        try:
-            if self._file is None:
-                made = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115
-                self._file = self._opened.enter_context(made)
+        with self.end() as file:
             for entry in self._entries:
                 if entry.found is not None:
-                    begin = self._file.seek(0, 2)
-                    pickle.dump(entry.found.without_texts(), self._file, pickle.HIGHEST_PROTOCOL)
-                    entry.place = begin, self._file.tell() - begin
+                    begin = file.tell()
+                    pickle.dump(entry.found.without_texts(), file, pickle.HIGHEST_PROTOCOL)
+                    entry.place = begin
                     entry.found = None
-        except OSError as error:
-            raise HistoryError(
-                f"{self.folder}: the changes of a window do not fit there: {error}: make room, or "
-                "begin with a --state on a larger disk, and start the stream again"
-            ) from error
         self.bytes_in_memory = 0
 
     def loaded(self, entry: _Entry) -> FoundChanges:
         """Return a part."""
         if entry.found is not None:
             return entry.found
-        assert self._file is not None, "it was written"
-        self._file.seek(entry.place[0])
-        found: FoundChanges = pickle.load(self._file)
+        found: FoundChanges = pickle.load(self.at(entry.place))
         return found
 
     def sets(self, end: int) -> Iterator[ChangeSet]:
@@ -146,12 +131,3 @@ class SpooledParts:
             assert len(unit) == 1 or first == last, f"one commit: {first=} {last=}"
         if unit:
             yield unit
-
-    def __enter__(self) -> SpooledParts:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._opened.close()
