@@ -49,7 +49,7 @@ INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 LOCK := constraints.txt
 PINS := $(if $(LOCK),-c $(LOCK))
 # A fixed number of workers, so that the same tests share a process on each machine.
-WORKERS ?= 4
+WORKERS ?= 5
 DURATIONS ?= 25
 PYTEST_OPTIONS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not soak' \
 	--durations=$(DURATIONS)
