@@ -189,7 +189,11 @@ class Cluster:
         attach: bool = True,
         passwords: Mapping[str, str] | None = None,
     ) -> Iterator[Self]:
-        """Make the whole cluster, and yield it once commits wait for the quorum."""
+        """Make the whole cluster, and yield it once commits wait for the quorum.
+
+        Each safekeeper has the WAL so far: a quorum may be killed, and the one left goes on. The
+        attached proposer forgets WAL that a quorum has, so a later one would wait for a donor.
+        """
         cluster = cls(primary) if passwords is None else cls(primary, passwords=passwords)
         try:
             cluster.start_safekeepers()
@@ -197,6 +201,7 @@ class Cluster:
             cluster.proposer.start()
             if attach:
                 cluster.attach()
+                cluster.wait_all_joined()
             yield cluster
         except BaseException:
             cluster.tell()
@@ -278,6 +283,16 @@ class Cluster:
         """Return the flush_lsn of each safekeeper that answers, by id."""
         lines = self.status()["safekeepers"]
         return {line["id"]: line["flush_lsn"] for line in lines if line["reachable"]}
+
+    def wait_all_joined(self) -> None:
+        """Wait until every safekeeper has flushed as much as one of them has now."""
+        reached = max(map(lsn_of, wait_until(self.flush_lsns).values()))
+
+        def all_have() -> bool:
+            found = self.flush_lsns().values()
+            return len(found) == len(self.ports) and min(map(lsn_of, found)) >= reached
+
+        wait_until(all_have)
 
     def wait_all_equal(self, timeout_s: float = LIMIT_S) -> str:
         """Wait until every safekeeper has flushed and committed all WAL; return its end."""
