@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.change_rows import DELETE, TRUNCATE, UPDATE, Piece
-from walkeeper_replay.changed_values import UNKNOWN_TYPE
+from walkeeper_replay.changes.change_rows import DELETE, TRUNCATE, UPDATE, Piece
+from walkeeper_replay.changes.changed_values import UNKNOWN_TYPE
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column

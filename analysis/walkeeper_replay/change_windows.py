@@ -30,9 +30,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.growing_catalogs import GrowingCatalogs
-from walkeeper_replay.change_events import TableFile
-from walkeeper_replay.change_rows import FoundChanges
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_events import TableFile
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import FoundChanges
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.open_changes import CHANGES_MAX_BYTES, OpenChanges
 from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
@@ -44,7 +45,6 @@ from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
-from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walkeeper_replay.change_folds import STEP_ROW, Fold, fold_of, steps_of
-from walkeeper_replay.change_rows import TRUNCATE, Piece
+from walkeeper_replay.changes.change_rows import TRUNCATE, Piece
 from walkeeper_replay.unnamed_file import UnnamedFile
 from walkeeper_wal.records.segment import Column
 

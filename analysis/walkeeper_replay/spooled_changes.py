@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from walkeeper_replay.change_rows import SCHEMA, FoundChanges
+from walkeeper_replay.changes.change_rows import SCHEMA, FoundChanges
 from walkeeper_replay.unnamed_file import UnnamedFile
 
 PACKED = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.change_rows import FoundChanges
+from walkeeper_replay.changes.change_rows import FoundChanges
 from walkeeper_replay.unnamed_file import UnnamedFile
 
 

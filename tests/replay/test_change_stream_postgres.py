@@ -26,9 +26,9 @@ from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import SCHEMA, batches
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import SCHEMA, batches
 from walkeeper_replay.one_stream import STATE, only_one
 from walkeeper_replay.redo.apply import SLOTS
 from walkeeper_replay.redo.base import BaseDirectory

@@ -19,8 +19,8 @@ from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
-from walkeeper_replay.change_rows import FoundChanges
 from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
+from walkeeper_replay.changes.change_rows import FoundChanges
 from walkeeper_replay.delta_mirrors import DeltaMirrors
 from walkeeper_replay.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lake_mirrors import MIRROR, Mirrors

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Attribute, Catalog, Table
-from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.text.coverage import Coverage, reason, together
 
 DROPPED = reason("the table was dropped since")

@@ -39,7 +39,7 @@ from walkeeper_common.postgres.pgoutput import (
 from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import Coverage, reason, together
 from walkeeper_replay.tuples.commits import Commit

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterator
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.file_steps import FileSteps, Passed
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.tuples.commits import Commits
-from walkeeper_replay.undescribed import Undescribed
 
 TURNED = (
     "the transaction of {} gave it several files in turn (TRUNCATE, ALTER TABLE, SET TABLESPACE, "

@@ -25,7 +25,7 @@ from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.change_events import (
+from walkeeper_replay.changes.change_events import (
     TableFile,
     emptied,
     is_emptied_again,
@@ -33,7 +33,7 @@ from walkeeper_replay.change_events import (
     versions,
     where,
 )
-from walkeeper_replay.change_rows import (
+from walkeeper_replay.changes.change_rows import (
     DELETE,
     INSERT,
     TRUNCATE,
@@ -45,10 +45,20 @@ from walkeeper_replay.change_rows import (
     covered,
     rows_at,
 )
-from walkeeper_replay.changed_values import changed_values
-from walkeeper_replay.damaged_values import damaged_change
-from walkeeper_replay.described_tables import DescribedTables
-from walkeeper_replay.lost_changes import LostChanges
+from walkeeper_replay.changes.changed_values import changed_values
+from walkeeper_replay.changes.described_tables import DescribedTables
+from walkeeper_replay.changes.lost_changes import LostChanges
+from walkeeper_replay.changes.undescribed import (
+    BEGAN_BEFORE,
+    CUT_OFF_RANGE,
+    Undescribed,
+    described_files,
+    other_databases,
+    range_without_loads,
+    undescribed_files,
+    unnamed_heirs,
+)
+from walkeeper_replay.columns.damaged_values import damaged_change
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -64,16 +74,6 @@ from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.coverage import COMPLETE, reason
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
-from walkeeper_replay.undescribed import (
-    BEGAN_BEFORE,
-    CUT_OFF_RANGE,
-    Undescribed,
-    described_files,
-    other_databases,
-    range_without_loads,
-    undescribed_files,
-    unnamed_heirs,
-)
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, Problem

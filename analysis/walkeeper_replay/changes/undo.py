@@ -14,7 +14,7 @@ from typing import Any
 
 from walkeeper_common.printable import printable
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.written_rows import (
     ROWS_PER_INSERT,

@@ -17,7 +17,7 @@ import numpy as np
 
 from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
-from walkeeper_replay.change_events import TableFile
+from walkeeper_replay.changes.change_events import TableFile
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.errors import HistoryError
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.changed_values import DOUBTS, ChangedValues, TextMaps
+from walkeeper_replay.changes.changed_values import DOUBTS, ChangedValues, TextMaps
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, together
 from walkeeper_replay.tuples.commits import Commit, Commits
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000

@@ -16,13 +16,13 @@ from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Database
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_events import TableFile
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_events import TableFile
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share, records_of
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import PageStore
-from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch
