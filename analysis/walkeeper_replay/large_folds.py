@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from walkeeper_replay.change_folds import STEP_ROW, Fold, fold_of, steps_of
 from walkeeper_replay.changes.change_rows import TRUNCATE, Piece
-from walkeeper_replay.unnamed_file import UnnamedFile
+from walkeeper_replay.streams.unnamed_file import UnnamedFile
 from walkeeper_wal.records.segment import Column
 
 SHARES_MAX = 256

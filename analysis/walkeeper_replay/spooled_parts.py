@@ -19,7 +19,7 @@ from pathlib import Path
 
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes.change_rows import FoundChanges
-from walkeeper_replay.unnamed_file import UnnamedFile
+from walkeeper_replay.streams.unnamed_file import UnnamedFile
 
 
 @dataclass(slots=True)

@@ -26,13 +26,13 @@ from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA, batches
-from walkeeper_replay.one_stream import STATE, only_one
 from walkeeper_replay.redo.apply import SLOTS
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN
+from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
+from walkeeper_replay.streams.one_stream import STATE, only_one
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.redo.apply import GONE, KNOWN
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 
 OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")

@@ -12,9 +12,9 @@ from tests.replay.test_change_stream_postgres import SETTINGS, Died, Log, one_se
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.lake_tables import LSN, DeltaChanges, IcebergChanges
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from walkeeper_replay.changes.change_rows import SCHEMA, FoundChanges
-from walkeeper_replay.unnamed_file import UnnamedFile
+from walkeeper_replay.streams.unnamed_file import UnnamedFile
 
 PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 

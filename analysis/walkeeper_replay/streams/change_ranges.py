@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles, Objects, row_groups
-from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.changes.change_rows import SCHEMA, FoundChanges
 from walkeeper_replay.changes.undescribed import Undescribed
-from walkeeper_replay.one_stream import STATE, only_one
-from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
-from walkeeper_replay.spooled_changes import PACKED, SpooledChanges
+from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
+from walkeeper_replay.streams.one_stream import STATE, only_one
+from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
+from walkeeper_replay.streams.spooled_changes import PACKED, SpooledChanges
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.wal_files import WalFiles

@@ -34,7 +34,6 @@ from walkeeper_replay.changes.change_events import TableFile
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import FoundChanges
 from walkeeper_replay.changes.undescribed import Undescribed
-from walkeeper_replay.open_changes import CHANGES_MAX_BYTES, OpenChanges
 from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
@@ -43,6 +42,7 @@ from walkeeper_replay.redo.heap_files import HeapFiles, files_made
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
+from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES, OpenChanges
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
 from walkeeper_wal.errors import HistoryError
