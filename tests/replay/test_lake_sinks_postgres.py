@@ -13,7 +13,7 @@ from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.changes.change_rows import SCHEMA
-from walkeeper_replay.lake_tables import LSN, DeltaChanges, IcebergChanges
+from walkeeper_replay.lakes.lake_tables import LSN, DeltaChanges, IcebergChanges
 from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 

@@ -33,10 +33,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import row_groups
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Attribute, Table
-from walkeeper_replay.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
-from walkeeper_replay.large_folds import LargeFold, Span
-from walkeeper_replay.spooled_parts import ChangeSet, SpooledParts
+from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
+from walkeeper_replay.lakes.large_folds import LargeFold, Span
+from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walkeeper_replay.change_folds import STEP_ROW, Fold, fold_of, steps_of
 from walkeeper_replay.changes.change_rows import TRUNCATE, Piece
+from walkeeper_replay.lakes.change_folds import STEP_ROW, Fold, fold_of, steps_of
 from walkeeper_replay.streams.unnamed_file import UnnamedFile
 from walkeeper_wal.records.segment import Column
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
-from walkeeper_replay.lake_tables import APPLICATION, LSN, delta_api
-from walkeeper_replay.large_folds import Span
+from walkeeper_replay.lakes.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
+from walkeeper_replay.lakes.lake_tables import APPLICATION, LSN, delta_api
+from walkeeper_replay.lakes.large_folds import Span
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column

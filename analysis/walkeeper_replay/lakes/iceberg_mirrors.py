@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.change_folds import has_key_of
-from walkeeper_replay.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
-from walkeeper_replay.lake_tables import FACTS, LSN, iceberg_catalog, refuse_facts
-from walkeeper_replay.large_folds import Span
+from walkeeper_replay.lakes.change_folds import has_key_of
+from walkeeper_replay.lakes.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
+from walkeeper_replay.lakes.lake_tables import FACTS, LSN, iceberg_catalog, refuse_facts
+from walkeeper_replay.lakes.large_folds import Span
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 
