@@ -10,12 +10,12 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.worker_thread import resolve
 from walkeeper_common.timelines import served_file
-from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog

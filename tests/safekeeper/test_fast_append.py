@@ -14,6 +14,7 @@ from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START
 from tests.support.fast import NEEDS_FAST_PATH, made_path
 from tests.support.frames import Answers, frames_of, message_in, messages_in
 from tests.support.wal_maker import WalMaker
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
@@ -24,7 +25,6 @@ from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
-    Buffer,
     Feedback,
     ProposerElected,
     Reject,

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar, Self
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX
 from walkeeper_common.wire.named_log import NamedCluster, NamedLog
 
 

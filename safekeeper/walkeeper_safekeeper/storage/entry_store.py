@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from walkeeper_common import entries
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walformat import RecordEnd, ScanEnd
 from walkeeper_common.postgres.walpages import WalBytes
 from walkeeper_safekeeper.storage.append_pieces import pieces
-from walkeeper_safekeeper.storage.disk_port import Buffer
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
