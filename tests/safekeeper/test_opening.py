@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.common.test_framed_connection import Silent
 from tests.support.raw_client import RawClient
 from tests.support.served_port import Served, with_port
+from tests.support.silent_owner import Silent
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_common.certificate_identity import identity_of_certificate
