@@ -21,7 +21,7 @@ from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set, spare_id
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_common.wire.named_log import NamedCluster
+from walkeeper_common.wire.named_log import NamedCluster, NamedMembers
 
 GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
@@ -278,20 +278,10 @@ class AcceptMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class InstallMembers:
+class InstallMembers(NamedMembers):
     """This configuration was decided; also what a proposer tells a member that has missed it."""
 
     TAG: ClassVar[int] = ord("i")
-    cluster: str
-    configuration: Configuration
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-        w.configuration(self.configuration)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.configuration())
 
 
 @dataclass(frozen=True, slots=True)
