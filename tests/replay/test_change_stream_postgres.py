@@ -194,14 +194,10 @@ class Died(Exception):
     """The process ends here."""
 
 
-@pytest.mark.parametrize(
-    ("step", "is_done"), [("write", False), ("write", True), ("beat", False), ("save", True)]
-)
-def test_a_death_at_any_step_loses_and_repeats_nothing(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+def die_at_each_second(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, *, is_done: bool
 ) -> None:
-    """It dies before or after each second write, position or saved state, again and again."""
-    owner: Any = ChangeStream if step == "save" else ChangeFiles
+    """Let each second call of this method end the process: when it is done, or before it begins."""
     real, count = getattr(owner, step), 0
 
     def dying(self: Any, *given: Any) -> None:
@@ -214,6 +210,17 @@ def test_a_death_at_any_step_loses_and_repeats_nothing(
             raise Died
 
     monkeypatch.setattr(owner, step, dying)
+
+
+@pytest.mark.parametrize(
+    ("step", "is_done"), [("write", False), ("write", True), ("beat", False), ("save", True)]
+)
+def test_a_death_at_any_step_loses_and_repeats_nothing(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    """It dies before or after each second write, position or saved state, again and again."""
+    owner: Any = ChangeStream if step == "save" else ChangeFiles
+    die_at_each_second(monkeypatch, owner, step, is_done=is_done)
     monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     deaths = 0
     scope = Scope((), "postgres", str(log.base))
