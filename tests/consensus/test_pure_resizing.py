@@ -27,9 +27,9 @@ from walkeeper_common.wire.member_change import (
     replaced_text,
     with_ids,
 )
-from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
-from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps, standing
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
 
 
 class Any(Few):

@@ -41,8 +41,8 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.deciding import Batch, Steps
-from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps
+from walkeeper_proposer.consensus.members.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send
 from walkeeper_safekeeper.consensus.creation import prepared, state_of

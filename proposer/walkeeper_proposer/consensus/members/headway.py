@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.quorum import Configuration
-from walkeeper_proposer.consensus.deciding import Batch, standing, way_back
+from walkeeper_proposer.consensus.members.deciding import Batch, standing, way_back
 
 
 class Headway:

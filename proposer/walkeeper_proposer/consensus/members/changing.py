@@ -57,7 +57,7 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_common.zones import refuse_zone_stop
-from walkeeper_proposer.consensus.deciding import (
+from walkeeper_proposer.consensus.members.deciding import (
     Answers,
     Batch,
     Steps,
@@ -70,7 +70,7 @@ from walkeeper_proposer.consensus.deciding import (
     under_way,
     way_back,
 )
-from walkeeper_proposer.consensus.newcomers import (
+from walkeeper_proposer.consensus.members.newcomers import (
     Newcomer,
     begin_log,
     filling,

@@ -13,7 +13,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import Configuration, member_id, shown_spare, spare_id
 from walkeeper_common.wire.member_change import InstallMembers, with_spares
 from walkeeper_common.wire.requests import LogQuery
-from walkeeper_proposer.consensus.deciding import (
+from walkeeper_proposer.consensus.members.deciding import (
     Answers,
     Batch,
     Steps,
@@ -25,7 +25,7 @@ from walkeeper_proposer.consensus.deciding import (
     under_way,
     way_back,
 )
-from walkeeper_proposer.consensus.newcomers import Newcomer, log_of
+from walkeeper_proposer.consensus.members.newcomers import Newcomer, log_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from walkeeper_common.quorum import (
     spare_zone,
 )
 from walkeeper_common.zones import zone_that_stops
-from walkeeper_proposer.consensus.changing import Goal
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.changing import Goal
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
 from walkeeper_proposer.consensus.progress import Member
 
 REPAIRS_MAX, REPAIRS_S = 2, 3600.0  # repairs begun in so long: members that flap use up no more

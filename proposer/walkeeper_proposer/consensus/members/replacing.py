@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from walkeeper_proposer.consensus import changing
-from walkeeper_proposer.consensus.changing import cancel_change, change_members
-from walkeeper_proposer.consensus.deciding import Steps
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.members import changing
+from walkeeper_proposer.consensus.members.changing import cancel_change, change_members
+from walkeeper_proposer.consensus.members.deciding import Steps
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from walkeeper_common.quorum import Configuration, LogKind, member_id, member_na
 from walkeeper_common.wire.member_change import JoinLog, MembersState
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogState, PrepareLog
-from walkeeper_proposer.consensus.deciding import Answers, Batch, way_back
+from walkeeper_proposer.consensus.members.deciding import Answers, Batch, way_back
 from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
 NO_LOG = bytes(16)
