@@ -19,14 +19,14 @@ from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import Users
-from walkeeper_safekeeper.arrivals import Arrivals
-from walkeeper_safekeeper.connection_limits import Limits
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.connection_limits import Limits
+from walkeeper_safekeeper.connections.waiting_line import LineLimits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
-from walkeeper_safekeeper.waiting_line import LineLimits
 
 logger = logging.getLogger("walkeeper.safekeeper")
 

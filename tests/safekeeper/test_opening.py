@@ -38,7 +38,8 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_safekeeper import daemon, new_connection
+from walkeeper_safekeeper import daemon
+from walkeeper_safekeeper.connections import new_connection
 from walkeeper_safekeeper.server import PlainPeers
 from walkeeper_safekeeper.settings import SafekeeperSettings
 

@@ -15,7 +15,12 @@ from typing import Protocol
 from walkeeper_common.identity import NOBODY
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.operator_log import alike
-from walkeeper_safekeeper.waiting_line import Admission, LineLimits, WaitingLine, network_of
+from walkeeper_safekeeper.connections.waiting_line import (
+    Admission,
+    LineLimits,
+    WaitingLine,
+    network_of,
+)
 
 logger = logging.getLogger("walkeeper.server")
 

@@ -39,7 +39,7 @@ from walkeeper_common.shell.tls_layer import TlsLayer
 from walkeeper_common.shell.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject, RejectCode
-from walkeeper_safekeeper.waiting_line import Admission
+from walkeeper_safekeeper.connections.waiting_line import Admission
 
 logger = logging.getLogger("walkeeper.server")
 
