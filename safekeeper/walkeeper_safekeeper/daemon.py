@@ -23,7 +23,7 @@ from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.connection_limits import Limits
 from walkeeper_safekeeper.connections.waiting_line import LineLimits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings

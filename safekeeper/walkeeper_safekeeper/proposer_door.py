@@ -21,7 +21,7 @@ from walkeeper_fastpath.switch import feed
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.connection_limits import ConnectionLimits, Limits
 from walkeeper_safekeeper.connections.new_connection import host_of, peer_name, refuse_proposer
-from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.proposer_session import LogCatalog, ProposerSession
 
 logger = logging.getLogger("walkeeper.safekeeper")

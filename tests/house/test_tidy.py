@@ -65,7 +65,7 @@ MAY_BE_UNREPEATABLE = (
     "proposer/walkeeper_proposer/reporting.py",
     "proposer/walkeeper_proposer/settling.py",
     "safekeeper/walkeeper_safekeeper/daemon.py",
-    "safekeeper/walkeeper_safekeeper/log_catalog.py",
+    "safekeeper/walkeeper_safekeeper/hosting/log_catalog.py",
     "safekeeper/walkeeper_safekeeper/disk/disk_times.py",
     "proposer/walkeeper_proposer/postgres/commit_times.py",
     "admin/walkeeper_admin/status.py",

@@ -37,8 +37,8 @@ from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tic
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.expected_append import expected_append
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_status import log_status
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.storage.disk_port import Writer

@@ -11,7 +11,7 @@ from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text, wiped_member
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
-from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 
 HISTORY_SHOWN_MAX = 32
 

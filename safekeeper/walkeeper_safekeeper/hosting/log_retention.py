@@ -11,9 +11,14 @@ from collections.abc import Callable
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.readable_log import ReadableLog
+from walkeeper_safekeeper.hosting.readable_log import ReadableLog
+from walkeeper_safekeeper.hosting.retention import (
+    copied_from,
+    kept_bytes,
+    remove_unwanted,
+    wanted_lsn,
+)
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
-from walkeeper_safekeeper.retention import copied_from, kept_bytes, remove_unwanted, wanted_lsn
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
