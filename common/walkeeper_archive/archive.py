@@ -75,7 +75,7 @@ def open_archive(url: str, cluster: str = "main", system_id: int | None = None) 
     is none. Raise ArchiveError if `system_id` is None and there are several archives or none.
     """
     if not is_cluster_name(cluster):
-        raise Refused(f"{cluster!r} is no cluster's name")
+        raise Refused(f"{cluster!r} is no cluster's name: give the --cluster of the log")
     store = open_store(url)
     if system_id is None:
         found = _system_ids(store, cluster)

@@ -155,7 +155,7 @@ def _refuse_wrong_file(settings: SafekeeperSettings) -> None:
             raise Refused("--require-tls needs a TLS file: add --tls FILE")
         return
     if settings.require_tls and settings.allow_unauthenticated:
-        raise Refused("--require-tls and --allow-unauthenticated exclude each other")
+        raise Refused("--require-tls and --allow-unauthenticated exclude each other: leave one out")
     stated_id = credentials.own_identity().safekeeper_id
     if stated_id != settings.acceptor_id:
         whose = "no safekeeper's" if stated_id is None else f"that of safekeeper {stated_id}"

@@ -205,9 +205,9 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
     by = f"was replaced by {' and '.join(newcomers)}" if newcomers else "was removed"
     was = by if with_it else "was to become a member, and was given up"
     return (
-        f"safekeeper {name} {was} (generation {configuration.generation}): it votes no more. Once "
-        "`walkeeper status` shows the members well, stop it and remove its directory; `walkeeper "
-        "replace` can make it a new member"
+        f"safekeeper {name} {was} (generation {configuration.generation}): it no longer votes. "
+        "Once `walkeeper status` shows the members well, stop it and remove its directory; "
+        "`walkeeper replace` can make it a new member"
     )
 
 

@@ -157,7 +157,10 @@ class Goal:
     def _quorum(self, present: MemberSet, size: int) -> int:
         if self.ack_quorum is not None:
             if not 1 <= self.ack_quorum <= size:
-                raise Refused(f"--ack-quorum {self.ack_quorum} is impossible with {size} members")
+                raise Refused(
+                    f"--ack-quorum {self.ack_quorum} is impossible with {size} members: "
+                    f"give 1 to {size}"
+                )
             if self.ack_quorum == 1 < size and not self.allow_single_ack:
                 raise Refused(
                     "an ack quorum of 1 loses acknowledged commits with the one disk that has "
