@@ -1,6 +1,7 @@
 """Row changes: who inserted, updated or deleted which row when, with old and new values.
 
-    for batch in read_changes(path, plan, history, catalog, database, tables=["public.t"], …)
+    reader = ChangeReader(files, plan, history, database, base)
+    reader.find(["public.t"], start_lsn, end_lsn)      -> FoundChanges; `read` gives them one by one
 
 WAL of wal_level=replica says which tuple a record is about, and the page has the rest. After the
 record, a deleted tuple's bytes are still there, and so are an update's old and new version. So this

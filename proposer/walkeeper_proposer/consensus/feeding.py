@@ -1,7 +1,8 @@
 """The sending of WAL to each safekeeper. Pure.
 
-A safekeeper that keeps up is sent views into the window. A lagging safekeeper is fed from a donor
-by ballot-pinned reads. The primary's slot has moved on (docs/steps.md#appending).
+A safekeeper that keeps up gets views into the window. A lagging safekeeper gets older WAL, which
+the primary's slot no longer keeps. The leader reads it from a donor, pinned to its ballot
+(docs/steps.md#appending).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A logical log on disk: WalStore's files and order of operations, with entries for records.
 
-Frames vouch for themselves by position and CRC, also at the start of the log. So this store needs
-neither mark of wal_store: no barrier before a page that cuts off a record, and no log's head.
+Each frame has its position and a CRC, also the first one of the log. So this store needs neither
+mark of wal_store: no barrier before a page that cuts off a record, and no head of the log.
 Allocation, appends, cuts, recovery and retention are WalStore's.
 """
 
