@@ -1,7 +1,10 @@
 """The operator's work on a log as a library: create, status, replace, settle, attach, detach.
 
-create, replace, replaying, reserving   change a log, its members or its timelines
-status, archive_status, log_kind        read the state of a log and of its archive
-safekeeper_client                       ask one safekeeper and wait for its answer
-primary/                                prepare a PostgreSQL server and release it again
+create, members, replace    make a log, and change its members
+replaying, reserving        prepare a promotion: what the standby has, and its timeline number
+switchover, closed_start    hand over to a standby; start a primary closed
+logs, slots                 list and drop the logs and slots of safekeepers
+status, log_verdict         the state of a log and the verdict on it; archive_status its archive's
+check/                      the checks of `walkeeper check`
+primary/                    attach a PostgreSQL server and detach it
 """

@@ -1,11 +1,11 @@
-"""`walkeeper archive repair`: puts back what an archive has lost and the safekeepers still have.
+"""`walkeeper archive repair`: put back files that an archive lost and the safekeepers still have.
 
     flawed(archive) -> files      damaged, half there, or missing between others
     repair(archive, file, fetch)  fetches the file again, and puts it in the place of the flawed one
 
-The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A receipt that can be
-read has the last word: other bytes than its own are refused. An object goes only when its
-replacement is in memory. Blocking.
+The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
+decides: bytes that differ from it are refused. An object is removed only when its replacement is in
+memory. Blocking.
 """
 
 from __future__ import annotations

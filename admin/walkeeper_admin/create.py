@@ -100,10 +100,12 @@ async def create(settings: CreateSettings) -> Created:
 def _ack_quorum(settings: CreateSettings) -> int:
     members = len(settings.safekeepers)
     if len(set(settings.safekeepers)) != members:
-        raise Refused("--safekeepers names an address twice")
+        raise Refused("--safekeepers names an address twice: name each member once")
     quorum = majority(members) if settings.ack_quorum is None else settings.ack_quorum
     if not 1 <= quorum <= members:
-        raise Refused(f"--ack-quorum {quorum} is impossible with {members} safekeepers")
+        raise Refused(
+            f"--ack-quorum {quorum} is impossible with {members} safekeepers: give 1 to {members}"
+        )
     if quorum == 1 and members > 1 and not settings.allow_single_ack:
         raise Refused(
             "an ack quorum of 1 loses acknowledged commits with the one disk that has them; "

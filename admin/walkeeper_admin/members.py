@@ -24,10 +24,10 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set
-from walkeeper_proposer.consensus import sparing
-from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
-from walkeeper_proposer.consensus.newcomers import Newcomer
-from walkeeper_proposer.consensus.sparing import SpareGoal
+from walkeeper_proposer.consensus.members import sparing
+from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.sparing import SpareGoal
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 Coming: TypeAlias = tuple[int, Address, str]

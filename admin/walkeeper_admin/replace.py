@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import Configuration
-from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.members.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 

@@ -25,6 +25,7 @@ from walkeeper_admin.replaying import make_promotable
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import in_one_line
 from walkeeper_proposer.postgres.primary_sql import connected
 from walkeeper_proposer.settling import settle
 from walkeeper_restore.standby_check.checking import Where
@@ -177,7 +178,7 @@ def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
         code, output = done.returncode, done.stdout
     except subprocess.TimeoutExpired:
         code, output = -1, f"no end within {settings.timeout_s:g} s"
-    last = " ".join(output.split())[-200:]
+    last = in_one_line(output)[-200:]
     if asyncio.run(_answers(settings.primary)):
         raise Refused(
             f"the primary still accepts connections after --stop, which ended with {code} "

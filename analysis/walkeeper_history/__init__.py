@@ -3,5 +3,5 @@
 Engine-free: numpy and pyarrow. Spark is only in `pyspark_pgwal`.
 
     rows/      from a segment's records to rows, column by column, one segment at a time
-    tables, find, times, parquet, follow, segment_index, report/    what people ask for
+    tables, find, lsn_of_time, parquet, follow, segment_index, report/    what people ask for
 """

@@ -1,12 +1,12 @@
 """The facts of one segment by which a reader may pass over it, and the proof that they are its own.
 
     facts_of(reading, files) -> values of SCHEMA, or None      of a whole and sound segment
-    proof_of(files, path) -> text                              what of the file the facts speak of
+    proof_of(files, path) -> text                              names the bytes that the facts are of
 
 Contract: facts are those of all records that start in the segment. A proof is of the file's size,
-its first 8 kB and its last 8 kB, packed as they lie. So another history's segment of the same name,
-a longer one or a cut one has another proof. Damage between them changes no fact: who passes over
-the segment needs nothing of it. A live log's segments have no proof.
+its first 8 kB and its last 8 kB, as they are stored, packed or not. So another history's segment of
+the same name, a longer one or a cut one has another proof. Damage between them changes no fact: a
+reader that passes over the segment needs none of these bytes. A live log's segments have no proof.
 """
 
 from __future__ import annotations

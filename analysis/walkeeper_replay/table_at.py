@@ -24,7 +24,7 @@ from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
-from walkeeper_replay.damaged_values import damaged_rows
+from walkeeper_replay.columns.damaged_values import damaged_rows
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share

@@ -21,7 +21,7 @@ import click
 from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.printable import printable
+from walkeeper_common.printable import in_one_line, printable
 from walkeeper_common.shell.command_output import give_up, prepare_stdout
 from walkeeper_common.shell.version import program_version
 
@@ -166,7 +166,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except WalkeeperError as error:
-        click.echo(f"walkeeper: error: {printable(' '.join(str(error).split()))}", err=True)
+        click.echo(f"walkeeper: error: {printable(in_one_line(error))}", err=True)
         return 1
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])

@@ -2,10 +2,10 @@
 
     layout              names of objects and what they mean. Pure
     receipt             the checksum that is kept beside an object. Pure
-    object_store        the port; opening: the store that a URL means (local_store, cloud_store)
+    object_store        the port; open_store: the store that a URL means (local_store, cloud_store)
     packing             zstd or not
     archive             Archive: put a file, fetch a file, list
-    contents            the result of a listing: runs, gaps, forks, the end. Pure
+    archive_contents    the result of a listing: runs, gaps, forks, the end. Pure
     verification        every byte read and compared
     pruning             the objects that may be deleted, and in which order. Pure
 

@@ -42,9 +42,10 @@ from walkeeper_archive.layout import (
 from walkeeper_archive.object_store import ObjectStore
 from walkeeper_archive.open_store import open_store
 from walkeeper_archive.own_keys import own_keys
-from walkeeper_archive.packing import Buffer, pack, unpack
+from walkeeper_archive.packing import pack, unpack
 from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
 from walkeeper_archive.sealing import key_id_of, seal, unseal
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import SEGMENT_BYTES_MAX, Lsn, is_segment_size
@@ -74,7 +75,7 @@ def open_archive(url: str, cluster: str = "main", system_id: int | None = None) 
     is none. Raise ArchiveError if `system_id` is None and there are several archives or none.
     """
     if not is_cluster_name(cluster):
-        raise Refused(f"{cluster!r} is no cluster's name")
+        raise Refused(f"{cluster!r} is no cluster's name: give the --cluster of the log")
     store = open_store(url)
     if system_id is None:
         found = _system_ids(store, cluster)

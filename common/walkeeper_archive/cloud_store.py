@@ -17,6 +17,7 @@ from typing import Any
 
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
 from walkeeper_common.hidden_secrets import shown_url, without_secrets
 
@@ -75,7 +76,7 @@ class CloudStore:
             said = without_secrets(_first_line(error), url)
             raise Refused(f"{shown_url(url)} is no place for an archive: {said}") from None
 
-    def put_new(self, path: str, data: bytes | memoryview) -> bool:
+    def put_new(self, path: str, data: Buffer) -> bool:
         with self._failures("writing", path):
             try:
                 self._api.put(self._store, path, data, mode="create", use_multipart=False)

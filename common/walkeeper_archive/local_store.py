@@ -22,6 +22,7 @@ from itertools import count
 
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.shell.sync_path import sync_path
 
 HALF_MADE = ".tmp"
@@ -41,7 +42,7 @@ class LocalStore:
     def url(self) -> str:
         return f"file://{self._root}"
 
-    def put_new(self, path: str, data: bytes | memoryview) -> bool:
+    def put_new(self, path: str, data: Buffer) -> bool:
         full = self._full(path)
         with self._failures("writing", path):
             if os.path.lexists(full):
@@ -159,7 +160,7 @@ class LocalStore:
             raise ArchiveUnavailable(f"{doing} {where}: {error.strerror or error}") from error
 
 
-def _write_synced(path: str, data: bytes | memoryview, mode: int) -> None:
+def _write_synced(path: str, data: Buffer, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
     try:
         if mode != FILE:

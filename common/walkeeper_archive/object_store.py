@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
@@ -27,7 +29,7 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str: ...
 
-    def put_new(self, path: str, data: bytes | memoryview) -> bool:
+    def put_new(self, path: str, data: Buffer) -> bool:
         """Put the object; return False, and change nothing, if an object is there already."""
         ...
 

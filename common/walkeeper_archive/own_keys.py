@@ -39,7 +39,7 @@ def own_keys() -> KeyRing:
         name = value.removeprefix(FROM_ENVIRONMENT)
         text = os.environ.get(name)
         if not text:
-            raise Refused(f"--archive-keys names the variable {name}, which is not set")
+            raise Refused(f"--archive-keys names the variable {name}, which is not set: set it")
         return parse_keys(text, f"the variable {name}")
     try:
         found = os.stat(value)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, TypeAlias
+from typing import Any
 
 from walkeeper_archive.errors import ArchiveDamaged
 from walkeeper_archive.layout import Packing
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
-
-Buffer: TypeAlias = bytes | memoryview
 
 _local = threading.local()  # zstandard's contexts are for one thread each
 

@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 
 from walkeeper_archive.layout import SEALED_SUFFIX, Packing, WalFile
+from walkeeper_common.buffers import Buffer
 
 RECEIPT_BYTES_MAX = 1000
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
@@ -87,6 +88,6 @@ def parse_receipt(file: WalFile, data: bytes) -> Receipt:
     raise ValueError(f"it speaks of {', '.join(sums) or 'no object'}, not of one of {file.name}")
 
 
-def sha256_of(data: bytes | memoryview) -> str:
+def sha256_of(data: Buffer) -> str:
     """Return it in hexadecimal, as in a receipt. Other threads run meanwhile."""
     return hashlib.sha256(data).hexdigest()

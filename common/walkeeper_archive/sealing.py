@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from walkeeper_archive.errors import ArchiveDamaged, KeyUnknown
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
 
 MAGIC: Final = b"wkAES256"
@@ -25,8 +26,6 @@ NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 REMEDY: Final = "give --archive-keys a file with its line; docs/archive.md#encryption"
 _KEY_LINE = re.compile(r"(?P<id>[A-Za-z0-9_.-]{1,32})[ \t]+(?P<key>[0-9a-fA-F]{64})")
-
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents, contents_of, gaps, parse_history
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
-from walkeeper_archive.packing import Buffer
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.entries import EntryWalk, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size
 from walkeeper_common.postgres.walformat import InvalidWal

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from walkeeper_common.ancestry_facts import AnotherBranch, Log, Server, Unknown, same_number
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.printable import in_one_line
 from walkeeper_common.timelines import (
     Timelines,
     ancestor_file,
@@ -123,7 +124,7 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _shown(line: bytes) -> str:
-    return repr(" ".join(line.decode(errors="replace").split()))
+    return repr(in_one_line(line.decode(errors="replace")))
 
 
 def _behind_a_fork(server: Server, line: Line) -> AnotherBranch | None:

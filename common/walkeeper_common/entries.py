@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from crc32c import crc32c
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.walformat import InvalidWal, RecordEnd, ScanEnd
 from walkeeper_common.postgres.walpages import WalBytes
@@ -34,7 +35,7 @@ SEGMENT_MAGIC = b"WKENTRY1"
 FIRST, LAST = 1, 2
 
 
-def is_of_entries(front: bytes | memoryview) -> bool:
+def is_of_entries(front: Buffer) -> bool:
     """Return True if a file that begins so is a logical log's segment; WAL has the same names."""
     return bytes(front[: len(SEGMENT_MAGIC)]) == SEGMENT_MAGIC
 
@@ -85,7 +86,7 @@ class SegmentHeader:
         return body + crc32c(body).to_bytes(4, "big")
 
     @classmethod
-    def unpack(cls, data: bytes | memoryview, position: Lsn) -> SegmentHeader:
+    def unpack(cls, data: Buffer, position: Lsn) -> SegmentHeader:
         """Parse the header at `position`; raise InvalidWal if these are not its bytes."""
         body = bytes(data[: cls.LAYOUT.size])
         if not any(data):

@@ -1,6 +1,7 @@
 r"""Names and texts of peers, WAL and servers, made fit for a line that people read. Pure.
 
     printable("a\n\x1b[2J") -> r"a\n\x1b[2J"
+    in_one_line(error) -> "what failed: why", where the error's text has several lines
 
 Contract: a text stays in its line, and a terminal obeys nothing in it. Control characters (of C0
 and C1), line and paragraph separators, marks that change the direction of text, and halves of
@@ -26,3 +27,8 @@ def escape_of(character: str) -> str:
 def printable(text: str, kept: str = "") -> str:
     """Return the text with an escape for each unprintable character that is not in `kept`."""
     return UNPRINTABLE.sub(lambda m: m[0] if m[0] in kept else escape_of(m[0]), text)
+
+
+def in_one_line(said: object) -> str:
+    """Return the text of an error or an answer in one line, with one space for each gap."""
+    return " ".join(str(said).split())

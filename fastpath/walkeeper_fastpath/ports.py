@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.wire.messages import Feedback
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
 
 

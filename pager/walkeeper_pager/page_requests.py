@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import in_one_line
 from walkeeper_common.shell.http_locks import http_tokens, speaks_https
 from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_pager.page_names import Busy, NotAPlace, PageError, Place, check_place
@@ -166,7 +167,7 @@ def _get(address: Address, path: str, timeout_s: float) -> tuple[bytes, Mapping[
             return answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         body = error.read()
-        raise _named(body, f"{url}: {error}: {' '.join(body.decode().split())}") from error
+        raise _named(body, f"{url}: {error}: {in_one_line(body.decode())}") from error
     except http.client.HTTPException as error:
         raise PageError(f"{url} does not speak HTTP as a pager does: is one there?") from error
     except OSError as error:

@@ -152,7 +152,7 @@ class Pager:
         if self.base.system_id != plan.system_id:
             raise HistoryError(
                 f"{self.base.shown} is a backup of system {self.base.system_id}, the log is that "
-                f"of {plan.system_id}"
+                f"of {plan.system_id}: give --base a backup of the server of this log"
             )
         for index in range(len(plan.segments)):
             begin = self.applied_lsn

@@ -16,6 +16,7 @@ import os
 import threading
 from pathlib import Path
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
 from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_wal.errors import DamagedWal, HistoryError
@@ -54,7 +55,7 @@ class ReceivedWal:
     def first_lsn(self) -> int | None:
         return min(self._names, default=None)
 
-    def write(self, timeline: int, lsn: int, data: memoryview | bytes) -> None:
+    def write(self, timeline: int, lsn: int, data: Buffer) -> None:
         """Append data at the end, or from a segment's start on if there is no file."""
         at = lsn if self.end_lsn is None else self.end_lsn
         assert at == lsn, f"{at=} {lsn=}"

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TypeAlias
 
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.certificate_identity import check_stated_id
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.shell.safekeeper_connection import connect
 from walkeeper_common.wire.framing import Message, encode
-from walkeeper_common.wire.messages import AcceptorGreeting, Buffer
+from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, LinkUp, Received
 
 logger = logging.getLogger("walkeeper.links")

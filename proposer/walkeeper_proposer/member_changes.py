@@ -2,8 +2,8 @@
 
     await perform(steps, addresses, limits, tell)   the configuration that the steps return
 
-The steps (consensus/changing.py) choose the next question from the answers alone. So this process
-may be killed at any point. The same steps, begun again, go on where it was.
+The steps (consensus/members/changing.py) choose the next question from the answers alone. So this
+process may be killed at any point. The same steps, begun again, go on where it was.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from walkeeper_common.shell.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_proposer.closed_elections import ClosedElections
-from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.headway import Headway
+from walkeeper_proposer.consensus.members.deciding import Answers, Batch, Steps
+from walkeeper_proposer.consensus.members.headway import Headway
 
 PAUSE_S = 0.5
 ANSWER_S_MIN = 0.5  # for an answer although --timeout is nearly over

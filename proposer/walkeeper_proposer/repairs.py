@@ -20,15 +20,15 @@ from walkeeper_common.quorum import member_id, spare_address
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.times import shown_time
-from walkeeper_proposer.consensus.changing import change_members
-from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.repairing import (
+from walkeeper_proposer.consensus.members.changing import change_members
+from walkeeper_proposer.consensus.members.repairing import (
     REPAIRS_S,
     Auditor,
     Held,
     Repair,
     well_members,
 )
+from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 logger = logging.getLogger("walkeeper.repairs")

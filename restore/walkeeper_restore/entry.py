@@ -42,6 +42,7 @@ def _from_the_start(words: list[str], program: Callable[[], Group]) -> str:
     import click
 
     from walkeeper_common.errors import WalkeeperError
+    from walkeeper_common.printable import in_one_line
 
     try:
         outcome = program().main(words, prog_name="walkeeper", standalone_mode=False)
@@ -49,7 +50,7 @@ def _from_the_start(words: list[str], program: Callable[[], Group]) -> str:
         error.show()
         return "usage"
     except WalkeeperError as error:
-        say(" ".join(str(error).split()))
+        say(in_one_line(error))
         return "failed"
     if outcome in ("found", "absent"):
         return str(outcome)

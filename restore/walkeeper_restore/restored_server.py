@@ -10,6 +10,7 @@ import re
 import subprocess
 
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.printable import in_one_line
 
 SETTING_TIMEOUT_S = 20.0
 
@@ -56,7 +57,7 @@ def setting(name: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotLearned(f"{name} cannot be learned: {error}") from error
     if done.returncode:
-        said = " ".join(done.stderr.split())
+        said = in_one_line(done.stderr)
         raise NotLearned(f"{name} cannot be learned: {program} -C {name}: {said}")
     return done.stdout.strip()
 

@@ -6,7 +6,7 @@ driver                    performs the core's effects, in groups, on the disk
 proposer_session          turns the messages of a proposer or an operator into events
 replication/              PostgreSQL's clients: standbys, pg_receivewal, subscriptions
 archiving/                sends segments to the archive, and reads them back from there
-readable_log, retention   the readers of one log, and the WAL that is kept for them
-hosted_log, log_catalog   one log with all of these, and all logs
+hosting/                  one log with all of these, its readers, the WAL that is kept; all logs
+connections/              new connections: who gets in, how many do, and which one is next
 server, daemon            the port, and the process
 """

@@ -19,14 +19,14 @@ from walkeeper_common.shell.own_credentials import own_credentials
 from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import Users
-from walkeeper_safekeeper.arrivals import Arrivals
-from walkeeper_safekeeper.connection_limits import Limits
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.connection_limits import Limits
+from walkeeper_safekeeper.connections.waiting_line import LineLimits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
-from walkeeper_safekeeper.waiting_line import LineLimits
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
@@ -155,7 +155,7 @@ def _refuse_wrong_file(settings: SafekeeperSettings) -> None:
             raise Refused("--require-tls needs a TLS file: add --tls FILE")
         return
     if settings.require_tls and settings.allow_unauthenticated:
-        raise Refused("--require-tls and --allow-unauthenticated exclude each other")
+        raise Refused("--require-tls and --allow-unauthenticated exclude each other: leave one out")
     stated_id = credentials.own_identity().safekeeper_id
     if stated_id != settings.acceptor_id:
         whose = "no safekeeper's" if stated_id is None else f"that of safekeeper {stated_id}"

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias, assert_never, cast
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
-from walkeeper_common.wire.messages import AppendRequest, Buffer
+from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_fastpath.ports import Feeding
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from walkeeper_common.metrics import Figure, counter, gauge, histogram
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
-from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 
 OWN = ("safekeeper",)
 LABELS = ("cluster", "safekeeper")

@@ -8,9 +8,9 @@ from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_fastpath.switch import is_on, state
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_status import log_status
 from walkeeper_safekeeper.metrics import (
     BROKEN,
     FAST_PATH,

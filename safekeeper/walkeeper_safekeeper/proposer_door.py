@@ -18,10 +18,10 @@ from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
 from walkeeper_common.wire.framing import first_frame_limit
 from walkeeper_fastpath.switch import feed
-from walkeeper_safekeeper.arrivals import Arrivals
-from walkeeper_safekeeper.connection_limits import ConnectionLimits, Limits
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.new_connection import host_of, peer_name, refuse_proposer
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.connection_limits import ConnectionLimits, Limits
+from walkeeper_safekeeper.connections.new_connection import host_of, peer_name, refuse_proposer
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.proposer_session import LogCatalog, ProposerSession
 
 logger = logging.getLogger("walkeeper.safekeeper")

@@ -45,11 +45,11 @@ from walkeeper_common.wire.requests import (
 )
 from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
+from walkeeper_safekeeper.connections.permissions import kind_name, may_reach, may_read, tags_of
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_catalog import AdminRequest
-from walkeeper_safekeeper.permissions import kind_name, may_reach, may_read, tags_of
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_catalog import AdminRequest
 from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16

@@ -30,15 +30,15 @@ from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.credentials import Credentials, ServerContext
 from walkeeper_common.shell.operator_log import alike
 from walkeeper_common.shell.tls_transport import identity_of
-from walkeeper_safekeeper.arrivals import Arrivals
-from walkeeper_safekeeper.client_places import TOO_MANY, ClientPlaces
-from walkeeper_safekeeper.new_connection import Opening, host_of, peer_name, refuse
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.client_places import TOO_MANY, ClientPlaces
+from walkeeper_safekeeper.connections.new_connection import Opening, host_of, peer_name, refuse
+from walkeeper_safekeeper.connections.waiting_line import Admission
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.opened_log import Catalog
 from walkeeper_safekeeper.replication.password_login import PasswordLogin, UsersSource
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
-from walkeeper_safekeeper.waiting_line import Admission
 
 logger = logging.getLogger("walkeeper.server")
 

@@ -27,11 +27,11 @@ from pyspark_pgwal.pgwal_options import PgWalOptions, number_option, refuse_othe
 from pyspark_pgwal.replayed_tables import PastOptions
 from pyspark_pgwal.stream_reader import Offset, PgWalStreamReader, lsn_of, offset_of
 from walkeeper_history.follow import log_end
-from walkeeper_replay.change_ranges import ChangeRanges, read_spooled
-from walkeeper_replay.change_windows import PAGES_MAX, Scope
-from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.streams.change_ranges import ChangeRanges, read_spooled
+from walkeeper_replay.streams.change_windows import PAGES_MAX, Scope
+from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
 

@@ -35,8 +35,8 @@ from pyspark_pgwal.pgwal_options import (
     table_of,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.change_rows import Change, batches, is_of_row
-from walkeeper_replay.logged_changes import LoggedChanges, selected, stretches
+from walkeeper_replay.changes.change_rows import Change, batches, is_of_row
+from walkeeper_replay.changes.logged_changes import LoggedChanges, selected, stretches
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.entry_files import EntryFiles
 

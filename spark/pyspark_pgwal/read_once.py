@@ -26,13 +26,13 @@ from pyspark_pgwal.batch import partitions_of
 from pyspark_pgwal.replayed_tables import PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import SCHEMA
+from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.changes.shared_changes import Asked as SharedAsked
+from walkeeper_replay.changes.shared_changes import SharedChanges
 from walkeeper_replay.redo.chosen_records import records_of
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
 from walkeeper_replay.redo.store import PageStore
-from walkeeper_replay.shared_changes import Asked as SharedAsked
-from walkeeper_replay.shared_changes import SharedChanges
 from walkeeper_replay.table_at import TableAt, refuse_before
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files

@@ -43,12 +43,12 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import SCHEMA, batches, is_of_row
-from walkeeper_replay.changes import ChangeReader
-from walkeeper_replay.commit_range import CommitRange
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import SCHEMA, batches, is_of_row
+from walkeeper_replay.changes.commit_range import CommitRange
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
-from walkeeper_replay.undescribed import Undescribed
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan

@@ -66,7 +66,7 @@ class PgWalSource(DataSource):
         Catalogs are read once, since this object goes on to the reader.
         """
         if self._is_logged():
-            from walkeeper_replay.change_rows import SCHEMA
+            from walkeeper_replay.changes.change_rows import SCHEMA
 
             return from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)
         from pyspark_pgwal.replayed_tables import past_schema

@@ -6,9 +6,9 @@ The wait before another safekeeper takes over is 2 s instead of 10 s. All else i
 from __future__ import annotations
 
 from walkeeper_cli.start import main
-from walkeeper_safekeeper import hosted_log
 from walkeeper_safekeeper.archiving import offload
 from walkeeper_safekeeper.consensus import persisted_marks as marks
+from walkeeper_safekeeper.hosting import hosted_log
 
 if __name__ == "__main__":
     offload.TICK_S /= 5

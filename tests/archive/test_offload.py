@@ -21,6 +21,7 @@ from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.layout import Kind, Packing, WalFile, history_file, partial_file
 from walkeeper_archive.object_store import ObjectStore, StoredObject
 from walkeeper_archive.verification import survey, verify
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
@@ -49,7 +50,7 @@ class MortalStore:
         if self.left <= 0:
             raise PowerCut
 
-    def put_new(self, path: str, data: bytes | memoryview) -> bool:
+    def put_new(self, path: str, data: Buffer) -> bool:
         self._operation()
         done = self._store.put_new(path, data)
         self._operation()
@@ -266,7 +267,7 @@ def test_the_history_of_a_timeline_is_there_before_its_first_segment(archive: Ar
     put_new = archive.store.put_new
 
     class Watching(MortalStore):
-        def put_new(self, path: str, data: bytes | memoryview) -> bool:
+        def put_new(self, path: str, data: Buffer) -> bool:
             order.append(path.rpartition("/")[2])
             return put_new(path, data)
 

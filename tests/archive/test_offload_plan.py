@@ -31,7 +31,7 @@ from walkeeper_safekeeper.archiving.offload_plan import (
     TailArchived,
     rank_of,
 )
-from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
+from walkeeper_safekeeper.hosting.retention import kept_bytes, wanted_lsn
 
 SEGMENT = 1 << 20
 FIRST = Lsn(3 * SEGMENT)

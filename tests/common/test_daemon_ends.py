@@ -35,8 +35,8 @@ from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.readable_log import ReadableLog
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.opened_log import Catalog
 from walkeeper_safekeeper.server import serve
 from walkeeper_safekeeper.settings import SafekeeperSettings

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from tests.common.test_pure_framing import append_of
+from tests.support.silent_owner import Silent
 from tests.support.waiting import until
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
@@ -21,16 +22,6 @@ from walkeeper_common.shell.framed_connection import FramedConnection, Owner
 from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_common.wire.requests import ReadRequest
-
-
-class Silent:
-    """An owner that only listens."""
-
-    def on_frames(self, memory: bytearray, size: int) -> int:
-        return 0
-
-    def on_message(self, message: Message) -> None: ...
-    def on_closed(self, reason: str) -> None: ...
 
 
 class TakesSome(Silent):

@@ -28,7 +28,7 @@ from walkeeper_common.wire.framing import PREFACE
 from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.monitoring import endpoints
 
 QUIET = Endpoints(not_ready=lambda: None, status=dict, samples=list)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from walkeeper_common.printable import printable
+from walkeeper_common.printable import in_one_line, printable
 from walkeeper_common.shell.operator_log import PostgresFormatter
 
 
@@ -43,3 +43,9 @@ def test_a_traceback_keeps_its_lines_and_hides_controls() -> None:
     text = PostgresFormatter().format(record)
     assert text.count("\n") > 2 and "\x1b" not in text
     assert printable("a\nb\x07", kept="\n") == "a\nb\\x07"
+
+
+def test_an_error_of_several_lines_is_one_line() -> None:
+    error = ValueError('connection failed:\n\tFATAL:  no such role\r\nDETAIL:  "u"\n')
+    assert in_one_line(error) == 'connection failed: FATAL: no such role DETAIL: "u"'
+    assert in_one_line("  \n") == ""

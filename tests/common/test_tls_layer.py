@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tests.support.tls_ends import files, pair
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
@@ -17,20 +18,7 @@ from walkeeper_common.identity import Role
 from walkeeper_common.shell.credentials import ALPN, Credentials
 from walkeeper_common.shell.tls_layer import RECORD_BYTES_MAX, TlsLayer
 
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
-    return TlsFiles(tmp_path_factory.mktemp("tls"))
-
-
-def pair(
-    server: ssl.SSLContext, client: ssl.SSLContext, host: str = "127.0.0.1"
-) -> tuple[TlsLayer, TlsLayer]:
-    """Return the server's and the client's side, before the handshake."""
-    return (
-        TlsLayer(server, server_side=True),
-        TlsLayer(client, server_side=False, server_hostname=host),
-    )
+__all__ = ["files"]
 
 
 def carry(sender: TlsLayer, receiver: TlsLayer, piece_bytes: int = 1 << 20) -> None:

@@ -10,39 +10,18 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from tests.common.test_framed_connection import Silent
 from tests.common.test_pure_framing import append_of
-from tests.common.test_tls_layer import files, pair
+from tests.support.tls_ends import SMALL_BUFFER_BYTES, connected, files, released
 from tests.support.waiting import until
 from tests.tls_files import TlsFiles
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.shell.tls_layer import TlsLayer
 from walkeeper_common.shell.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import PREFACE, Message, encode
 from walkeeper_common.wire.requests import ReadRequest
 
 __all__ = ["files"]
-
-
-class Hears(Silent):
-    def __init__(self) -> None:
-        self.heard, self.reasons = list[Message](), list[str]()
-
-    def on_message(self, message: Message) -> None:
-        self.heard.append(message)
-
-    def on_closed(self, reason: str) -> None:
-        self.reasons.append(reason)
-
-
-async def encrypted(
-    end: socket.socket, layer: TlsLayer, owner: Hears, received: bytes = b""
-) -> FramedConnection:
-    loop, connection = asyncio.get_running_loop(), FramedConnection(lambda _: owner)
-    await loop.create_connection(lambda: TlsOpening(layer, connection, received), sock=end)
-    return connection
 
 
 Runner = Callable[[Coroutine[object, object, None]], None]
@@ -58,37 +37,23 @@ def test_messages_arrive_over_tls_in_order(files: TlsFiles, runner: Runner) -> N
     ]
 
     async def story() -> None:
-        server_layer, client_layer = pair(
-            files.safekeeper(1).server_context(), files.proposer().client_context()
-        )
-        here, there = socket.socketpair()
-        for end in (here, there):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-            end.setblocking(False)
-        heard, said = Hears(), Hears()
-        client = await encrypted(there, client_layer, said)
-        first = here.recv(100)  # sent at once
-        server = await encrypted(here, server_layer, heard, first)
-        await until(lambda: not client.is_closed and not server.is_closed, 20)
-        for number, message in enumerate(sent):
-            client.send(message)
-            if number % 20 == 10:
-                server.pause_reading()
-                await asyncio.sleep(0.01)
-                before = len(heard.heard)
-                await asyncio.sleep(0.01)
-                assert len(heard.heard) == before, "a paused connection hands over nothing"
-                server.resume_reading()
-        await until(lambda: len(heard.heard) == len(sent), 60)
-        assert [b"".join(encode(each)) for each in heard.heard] == [
-            b"".join(encode(each)) for each in sent
-        ]
-        server.close("done")
-        await until(lambda: bool(said.reasons and heard.reasons), 20)
-        assert said.reasons == ["the peer closed the connection"]
-        await asyncio.sleep(0.01)  # the transports let go of their sockets
-        for end in (here, there):
-            end.close()
+        async with connected(files, buffer_bytes=SMALL_BUFFER_BYTES, first_bytes=100) as ends:
+            for number, message in enumerate(sent):
+                ends.client.send(message)
+                if number % 20 == 10:
+                    ends.server.pause_reading()
+                    await asyncio.sleep(0.01)
+                    before = len(ends.heard.heard)
+                    await asyncio.sleep(0.01)
+                    assert len(ends.heard.heard) == before, "a paused connection hands over nothing"
+                    ends.server.resume_reading()
+            await until(lambda: len(ends.heard.heard) == len(sent), 60)
+            assert [b"".join(encode(each)) for each in ends.heard.heard] == [
+                b"".join(encode(each)) for each in sent
+            ]
+            ends.server.close("done")
+            await until(lambda: bool(ends.said.reasons and ends.heard.reasons), 20)
+            assert ends.said.reasons == ["the peer closed the connection"]
 
     runner(story())
 
@@ -100,33 +65,18 @@ def test_a_frame_is_one_system_call(
     """The safekeeper wakes up once for it, and not for its head before."""
 
     async def story() -> None:
-        here, there, heard = *socket.socketpair(), Hears()
-        for end in (here, there):
-            end.setblocking(False)
-        server_layer, client_layer = pair(
-            files.safekeeper(1).server_context(), files.proposer().client_context()
-        )
-        server = await encrypted(here, server_layer, heard)
-        client = await encrypted(there, client_layer, Hears())
-        await until(lambda: not client.is_closed and not server.is_closed, 20)
-        wrote, write = list[int](), os.write
+        async with connected(files) as ends:
+            wrote, write = list[int](), os.write
 
-        def counted(descriptor: int, data: bytes) -> int:
-            wrote.append(descriptor)
-            return write(descriptor, data)
+            def counted(descriptor: int, data: bytes) -> int:
+                wrote.append(descriptor)
+                return write(descriptor, data)
 
-        try:
             monkeypatch.setattr(os, "write", counted)
-            client.send(append_of(wal_bytes))
+            ends.client.send(append_of(wal_bytes))
             monkeypatch.undo()
-            assert wrote == [there.fileno()]
-            await until(lambda: len(heard.heard) == 1, 20)
-        finally:
-            client.abort("done")
-            server.abort("done")
-            await asyncio.sleep(0.01)  # the transports let go of their sockets
-            for end in (here, there):
-                end.close()
+            assert wrote == [ends.there.fileno()]
+            await until(lambda: len(ends.heard.heard) == 1, 20)
 
     uvloop.run(story())
 
@@ -146,9 +96,8 @@ def test_a_failed_handshake_closes_with_the_reason(files: TlsFiles, runner: Runn
         await asyncio.get_running_loop().create_connection(lambda: opening, sock=here)
         there.send(PREFACE)
         assert "TLS" in str(await asyncio.wait_for(lost, 10))
-        await asyncio.sleep(0.01)  # the transport lets go of its socket
-        for end in (here, there):
-            end.close()
+        there.close()
+        await released(here)
 
     runner(story())
 
@@ -164,63 +113,30 @@ def test_a_write_on_a_broken_connection_neither_raises_nor_waits(
     """
 
     async def story() -> None:
-        server_layer, client_layer = pair(
-            files.safekeeper(1).server_context(), files.proposer().client_context()
-        )
-        here, there = socket.socketpair()
-        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-        for end in (here, there):
-            end.setblocking(False)
-        heard, said = Hears(), Hears()
-        server = await encrypted(here, server_layer, heard)
-        client = await encrypted(there, client_layer, said)
-        await until(lambda: not client.is_closed and not server.is_closed, 20)
-        client.pause_reading()
-        if is_full:
-            server.send(append_of(1 << 20))
-            assert server.unsent_bytes
-        os.write(there.fileno(), b"garbage in place of a TLS record")
-        try:
+        async with connected(files, buffer_bytes=SMALL_BUFFER_BYTES) as ends:
+            ends.client.pause_reading()
+            if is_full:
+                ends.server.send(append_of(1 << 20))
+                assert ends.server.unsent_bytes
+            os.write(ends.there.fileno(), b"garbage in place of a TLS record")
             for _ in range(1000):
-                server.send(append_of(100))
-                if heard.reasons:
+                ends.server.send(append_of(100))
+                if ends.heard.reasons:
                     break
                 await asyncio.sleep(0.01)
-            server.send(append_of(100))
-            assert heard.reasons == ["TLS: wrong version number"] and server.is_closed
-        finally:
-            server.abort("done")
-            client.abort("done")
-            await asyncio.sleep(0.01)  # the transports let go of their sockets
-            for end in (here, there):
-                end.close()
+            ends.server.send(append_of(100))
+            assert ends.heard.reasons == ["TLS: wrong version number"] and ends.server.is_closed
 
     runner(story())
 
 
 def test_a_write_that_tls_refuses_ends_the_connection(files: TlsFiles) -> None:
     async def story() -> None:
-        server_layer, client_layer = pair(
-            files.safekeeper(1).server_context(), files.proposer().client_context()
-        )
-        here, there = socket.socketpair()
-        for end in (here, there):
-            end.setblocking(False)
-        heard, said = Hears(), Hears()
-        server = await encrypted(here, server_layer, heard)
-        client = await encrypted(there, client_layer, said)
-        await until(lambda: not client.is_closed and not server.is_closed, 20)
-        server_layer.shut_down()  # OpenSSL takes no bytes after that
-        try:
+        async with connected(files) as ends:
+            ends.server_layer.shut_down()  # OpenSSL takes no bytes after that
             for _ in range(3):
-                server.send(append_of(100))
-            await until(lambda: bool(heard.reasons and said.reasons), 20)
-            assert heard.reasons == ["TLS: protocol is shutdown"]
-        finally:
-            server.abort("done")
-            client.abort("done")
-            await asyncio.sleep(0.01)  # the transports let go of their sockets
-            for end in (here, there):
-                end.close()
+                ends.server.send(append_of(100))
+            await until(lambda: bool(ends.heard.reasons and ends.said.reasons), 20)
+            assert ends.heard.reasons == ["TLS: protocol is shutdown"]
 
     uvloop.run(story())

@@ -23,8 +23,8 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.replacing import Goal, replace_member
+from walkeeper_proposer.consensus.members.deciding import Answers, Batch, Steps
+from walkeeper_proposer.consensus.members.replacing import Goal, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import changed, joined

@@ -23,9 +23,9 @@ from walkeeper_common.wire.member_change import (
     cancelled,
     final,
 )
-from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
-from walkeeper_proposer.consensus.headway import Headway
-from walkeeper_proposer.consensus.replacing import cancel_replacement
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps, standing
+from walkeeper_proposer.consensus.members.headway import Headway
+from walkeeper_proposer.consensus.members.replacing import cancel_replacement
 from walkeeper_safekeeper.consensus.member_register import changed
 
 ROUND = Ballot(1, b"r" * 16)

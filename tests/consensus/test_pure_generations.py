@@ -57,7 +57,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 from walkeeper_safekeeper.consensus.creation import prepared
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
-from walkeeper_safekeeper.log_status import membership_trouble
+from walkeeper_safekeeper.hosting.log_status import membership_trouble
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 # The acceptor

@@ -31,10 +31,10 @@ from walkeeper_common.wire.member_change import (
     with_spares,
 )
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
-from walkeeper_proposer.consensus.deciding import Batch
 from walkeeper_proposer.consensus.expected_stream import expected_stream
 from walkeeper_proposer.consensus.leadership import Leader
-from walkeeper_proposer.consensus.newcomers import (
+from walkeeper_proposer.consensus.members.deciding import Batch
+from walkeeper_proposer.consensus.members.newcomers import (
     Newcomer,
     begin_log,
     filling,

@@ -40,8 +40,8 @@ from walkeeper_common.wire.member_change import (
     learning_with,
 )
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
 from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps, standing
 from walkeeper_proposer.consensus.progress import LEARNER_BYTES_MAX, Member
 from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 from walkeeper_safekeeper.consensus.member_register import changed

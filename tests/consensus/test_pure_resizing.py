@@ -27,9 +27,9 @@ from walkeeper_common.wire.member_change import (
     replaced_text,
     with_ids,
 )
-from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
-from walkeeper_proposer.consensus.deciding import Batch, Steps, standing
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps, standing
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
 
 
 class Any(Few):
@@ -216,14 +216,14 @@ def test_addresses_of_all_that_joined_are_known_until_they_leave() -> None:
 def test_who_was_removed_is_told_so() -> None:
     made = final(joint_with(OLD, set_of(2, 1, 2), ""))
     text = replaced_text(OLD.members[2], made, (CREATION,))
-    assert text is not None and "was removed (generation 3): it votes no more" in text
+    assert text is not None and "was removed (generation 3): it no longer votes" in text
 
 
 REFUSED = {
     "a log needs a member": (3, 2, remove(1, 2, 3)),
-    "--ack-quorum 4 is impossible with 3 members": (3, 2, quorum(4)),
+    "--ack-quorum 4 is impossible with 3 members: give 1 to 3": (3, 2, quorum(4)),
     "to accept that, add --allow-single-ack": (3, 2, quorum(1)),
-    "--ack-quorum 3 is impossible with 2 members": (3, 2, remove(1, ack=3)),
+    "--ack-quorum 3 is impossible with 2 members: give 1 to 2": (3, 2, remove(1, ack=3)),
     "is no majority: name --ack-quorum for 2 members": (3, 3, remove(1)),
     "is no member; members are 1, 2, 3": (3, 2, Goal("main", (7,), newcomers(4))),
     "4 is a member already; name one": (4, 3, Goal("main", (1,), newcomers(4))),

@@ -28,16 +28,16 @@ from walkeeper_common.wire.member_change import (
     may_follow,
     with_spares,
 )
-from walkeeper_proposer.consensus.changing import Goal, change_members
-from walkeeper_proposer.consensus.deciding import Steps
-from walkeeper_proposer.consensus.repairing import (
+from walkeeper_proposer.consensus.members.changing import Goal, change_members
+from walkeeper_proposer.consensus.members.deciding import Steps
+from walkeeper_proposer.consensus.members.repairing import (
     REPAIRS_MAX,
     REPAIRS_S,
     Auditor,
     Held,
     Repair,
 )
-from walkeeper_proposer.consensus.sparing import SpareGoal, change_spares
+from walkeeper_proposer.consensus.members.sparing import SpareGoal, change_spares
 from walkeeper_safekeeper.consensus.member_register import changed
 
 GRACE_S = 60.0

@@ -41,9 +41,9 @@ from walkeeper_common.zones import (
     zone_that_stops,
     zones_that_may_fail,
 )
-from walkeeper_proposer.consensus.changing import Goal
-from walkeeper_proposer.consensus.newcomers import Newcomer
-from walkeeper_proposer.consensus.repairing import Auditor, Repair
+from walkeeper_proposer.consensus.members.changing import Goal
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.repairing import Auditor, Repair
 
 GRACE_S = 60.0
 

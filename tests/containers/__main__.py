@@ -33,6 +33,7 @@ from tests.with_postgres.compose_services import (
     compose_document,
     passwords,
 )
+from walkeeper_common.printable import in_one_line
 
 PROJECT = "walkeeper-play"
 # An engine without CAP_SYS_RESOURCE refuses limits above those of its own process.
@@ -232,7 +233,7 @@ def engine_is_missing() -> str | None:
         run("docker", "compose", "version")
         run("docker", "ps")
     except (OSError, AssertionError, subprocess.TimeoutExpired) as error:
-        return " ".join(str(error).split())
+        return in_one_line(error)
     return None
 
 

@@ -114,3 +114,32 @@ def test_a_name_that_a_docstring_has_in_backticks_exists() -> None:
             known.update(re.findall(r"\w+", text))
     gone = sorted((path, name) for path, name in named if name not in known | NOT_OURS)
     assert not gone, gone
+
+
+ENTRY = re.compile(r"^ *((?:[a-z_]\w*/?, )*[a-z_]\w*/?)  +\S", re.MULTILINE)
+
+
+def missing_entries(docstring: str, folder: Path) -> list[str]:
+    """Return the modules and rooms in the table of a package's docstring that do not exist."""
+    names = [name for entry in ENTRY.findall(docstring) for name in entry.split(", ")]
+    there = {path.stem for path in folder.iterdir() if path.suffix in (".py", ".pyx")}
+    rooms = {f"{path.name}/" for path in folder.iterdir() if path.is_dir()}
+    return [name for name in names if name not in there | rooms]
+
+
+def test_a_packages_docstring_names_its_own_modules() -> None:
+    missing, entries = {}, 0
+    for path in (p for folder in PRODUCT for p in (ROOT / folder).rglob("__init__.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        entries += len(ENTRY.findall(docstring))
+        if found := missing_entries(docstring, path.parent):
+            missing[str(path.parent.relative_to(ROOT))] = found
+    assert not missing
+    assert entries > 60, "the tables are found"
+
+
+def test_a_module_that_has_left_its_package_is_seen() -> None:
+    folder = ROOT / "analysis/walkeeper_replay"
+    assert missing_entries("x\n\n    table_at, undo    for people\n    redo/   pages", folder) == [
+        "undo"
+    ]

@@ -30,7 +30,7 @@ from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
 from walkeeper_common.shell.version import UNKNOWN, program_version
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 from walkeeper_fastpath.switch import state
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

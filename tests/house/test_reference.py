@@ -127,7 +127,9 @@ def test_the_parts_of_a_safekeepers_status_have_the_keys_of_the_page(
     heading: str, function: str
 ) -> None:
     """The keys as the source has them: an answer takes a whole safekeeper."""
-    source = (REFERENCE.parents[1] / "safekeeper/walkeeper_safekeeper/log_status.py").read_text()
+    source = (
+        REFERENCE.parents[1] / "safekeeper/walkeeper_safekeeper/hosting/log_status.py"
+    ).read_text()
     begin = source.index('"slots": [' if function == "slots" else f"def {function}(")
     body = re.split(r"\n\n\n|\n    \}\n", source[begin:])[0].removeprefix('"slots"')
     assert re.findall(r'"([a-z_]+)":', body) == list(keys(heading))

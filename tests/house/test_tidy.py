@@ -65,7 +65,7 @@ MAY_BE_UNREPEATABLE = (
     "proposer/walkeeper_proposer/reporting.py",
     "proposer/walkeeper_proposer/settling.py",
     "safekeeper/walkeeper_safekeeper/daemon.py",
-    "safekeeper/walkeeper_safekeeper/log_catalog.py",
+    "safekeeper/walkeeper_safekeeper/hosting/log_catalog.py",
     "safekeeper/walkeeper_safekeeper/disk/disk_times.py",
     "proposer/walkeeper_proposer/postgres/commit_times.py",
     "admin/walkeeper_admin/status.py",
@@ -99,6 +99,21 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
+
+
+def spells_out_buffer(node: ast.AST) -> bool:
+    """Return True if the node is a union of bytes and memoryview."""
+    names = set(ast.unparse(node).split(" | ")) if isinstance(node, ast.BinOp) else set()
+    return {"bytes", "memoryview"} <= names
+
+
+def test_bytes_that_are_passed_on_have_one_type() -> None:
+    found = [
+        shown(path)
+        for path in PRODUCT_FILES
+        if any(spells_out_buffer(node) for node in ast.walk(parsed(path)))
+    ]
+    assert found == ["common/walkeeper_common/buffers.py"], "take its Buffer"
 
 
 def test_the_files_are_found() -> None:

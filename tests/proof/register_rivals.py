@@ -19,7 +19,6 @@ Exit codes are those of tests.proof.sim.
 from __future__ import annotations
 
 import sys
-import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +26,8 @@ from itertools import count
 from random import Random
 
 from tests.proof.sim.command_line import main
-from tests.proof.sim.oracle import NoProgress, Oracle, Violation
-from tests.proof.sim.search import BROKEN, PASSED, STUCK, VIOLATED, Run
+from tests.proof.sim.oracle import NoProgress, Oracle
+from tests.proof.sim.search import Run, outcome_of
 from tests.support.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
@@ -42,8 +41,8 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.deciding import Batch, Steps
-from walkeeper_proposer.consensus.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps
+from walkeeper_proposer.consensus.members.replacing import Goal, cancel_replacement, replace_member
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
@@ -315,15 +314,7 @@ def run(seed: int, *, show: Callable[[str], None] | None = None, **asked: bool) 
     """Return the seed's outcome; `show` is called with a line for each message."""
     assert not asked, f"{asked=}"
     story = Story(seed, show)
-    code, oracle, text = PASSED, "", ""
-    try:
-        story.run()
-    except Violation as error:
-        code, oracle, text = VIOLATED, error.oracle, f"VIOLATION {error}"
-    except NoProgress as error:
-        code, oracle, text = STUCK, "Progress", f"NO PROGRESS {error}"
-    except Exception:
-        code, text = BROKEN, traceback.format_exc()
+    code, oracle, text = outcome_of(story.run)
     return Run(
         seed=seed,
         code=code,

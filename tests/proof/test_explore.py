@@ -122,7 +122,7 @@ def test_a_fast_path_that_ends_elsewhere_is_found(monkeypatch: pytest.MonkeyPatc
 
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vote quorum of one of two decides, so the new members and the cancel are both decided."""
-    replacing = "walkeeper_proposer.consensus.changing"
+    replacing = "walkeeper_proposer.consensus.members.changing"
     for step in ("learning", "filling"):
         monkeypatch.setattr(f"{replacing}.{step}", lambda *_: (True, 0))
     world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
@@ -143,7 +143,7 @@ def test_new_members_that_lack_what_the_old_ones_committed_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No leader with the joint members has committed before the new ones are final."""
-    replacing = "walkeeper_proposer.consensus.changing"
+    replacing = "walkeeper_proposer.consensus.members.changing"
     monkeypatch.setattr(f"{replacing}.filling", lambda *_: (True, 0))
     world = replace(SMALL["members"], terms=2, campaigns=2)
     result = explore(world, states_max=400_000)
@@ -154,7 +154,9 @@ def test_an_ack_quorum_that_is_final_before_the_joint_commit_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One of two has what was committed with one acknowledgement, and the other one elects."""
-    monkeypatch.setattr("walkeeper_proposer.consensus.changing.filling", lambda *_: (True, None))
+    monkeypatch.setattr(
+        "walkeeper_proposer.consensus.members.changing.filling", lambda *_: (True, None)
+    )
     result = explore(SMALL["members-one-ack-to-two"])
     assert result.violation is not None and result.violation.startswith("Acknowledged: ")
 

@@ -12,9 +12,9 @@ from tests.proof.floods.attacks import ATTACKS, MUTATED, Attack, besiege
 from tests.safekeeper.test_password_login import USERS, FixedUsers, dsn
 from tests.support.served_port import Served, with_port
 from tests.support.waiting import until
-from walkeeper_safekeeper.arrivals import Arrivals
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.waiting_line import Allowance, LineLimits
 from walkeeper_safekeeper.server import PlainPeers
-from walkeeper_safekeeper.waiting_line import Allowance, LineLimits
 
 VISITS = 7
 

@@ -17,12 +17,13 @@ from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.frames import Answers, frames_of, message_in, messages_in, tell
 from tests.support.replaced_members import OLD, B
 from tests.support.scenario_words import CREATION_LSN
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import acknowledged_lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer, Feedback
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from walkeeper_proposer.consensus.members.repairing import REPAIRS_S, Held
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.repairing import REPAIRS_S, Held
 from walkeeper_proposer.repairs import Repairs
 
 

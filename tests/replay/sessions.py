@@ -55,6 +55,23 @@ class Session:
         return self.run(how) or not self.run("ROLLBACK")
 
 
+class PreparedTransactions:
+    """The prepared transactions of a server, which outlive its crashes."""
+
+    def __init__(self, random: random.Random) -> None:
+        self.gids: list[str] = []
+        self._random = random
+
+    def prepare(self, session: Session, number: int) -> None:
+        if session.end(f"PREPARE TRANSACTION 'g{number}'"):
+            self.gids.append(f"g{number}")
+
+    def end_one(self, session: Session) -> None:
+        if self.gids:
+            gid = self.gids.pop(self._random.randrange(len(self.gids)))
+            session.run(f"{self._random.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'")
+
+
 class Sessions:
     """`step` again and again; `crash` in between, `close` when all is done."""
 
@@ -64,7 +81,7 @@ class Sessions:
         """Not before a backup: a standby that finds more than 64 subtransactions of one transaction
         under way does not answer until it ends."""
         self._number = 1000  # the next number of a row, savepoint or prepared transaction
-        self._prepared: list[str] = []
+        self._prepared = PreparedTransactions(self.random)
         self._connect()
 
     def _connect(self) -> None:
@@ -86,7 +103,7 @@ class Sessions:
         """End every open transaction with a commit, every prepared one as well."""
         for session in self.sessions:
             session.end("COMMIT")
-        for gid in self._prepared:
+        for gid in self._prepared.gids:
             assert self.sessions[0].run(f"COMMIT PREPARED '{gid}'")
         for session in self.sessions:
             session.connection.close()
@@ -94,7 +111,7 @@ class Sessions:
     def step(self) -> None:
         session = self.random.choice(self.sessions)
         work, save = [self._work] * 5, [self._savepoint] * 2
-        outside = [Session.begin, Session.begin, self._vacuum, self._end_prepared, *work[:2]]
+        outside = [Session.begin, Session.begin, self._vacuum, self._prepared.end_one, *work[:2]]
         inside = [self._end, *save, self._back, self._deep, *work]
         self.random.choice(inside if session.is_open else outside)(session)
 
@@ -134,15 +151,10 @@ class Sessions:
 
     def _end(self, session: Session) -> None:
         how = self.random.choice(("COMMIT", "COMMIT", "ROLLBACK", "PREPARE"))
-        if how != "PREPARE":
+        if how == "PREPARE":
+            self._prepared.prepare(session, self._next())
+        else:
             session.end(how)
-        elif session.end(f"PREPARE TRANSACTION 'g{self._next()}'"):
-            self._prepared.append(f"g{self._number}")
-
-    def _end_prepared(self, session: Session) -> None:
-        if self._prepared:
-            gid = self._prepared.pop(self.random.randrange(len(self._prepared)))
-            session.run(f"{self.random.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'")
 
     def _savepoint(self, session: Session) -> None:
         name = f"s{self._next()}"

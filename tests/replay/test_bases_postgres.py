@@ -15,7 +15,7 @@ from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import CUT_OFF
+from walkeeper_replay.changes.change_reader import CUT_OFF
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE

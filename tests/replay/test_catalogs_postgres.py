@@ -14,14 +14,14 @@ from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import Change
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.changes.undo import not_undone
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import HEIRS, TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_replay.undo import not_undone
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from walkeeper_replay.catalogs.catalog import Attribute, Table
-from walkeeper_replay.change_folds import NO_END, folded, parts_of
-from walkeeper_replay.change_rows import (
+from walkeeper_replay.changes.change_rows import (
     CHANGE_ROW,
     DELETE,
     INSERT,
@@ -20,7 +19,8 @@ from walkeeper_replay.change_rows import (
     Piece,
     covered,
 )
-from walkeeper_replay.changed_values import UNKNOWN_VALUE, ChangedValues
+from walkeeper_replay.changes.changed_values import UNKNOWN_VALUE, ChangedValues
+from walkeeper_replay.lakes.change_folds import NO_END, folded, parts_of
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError

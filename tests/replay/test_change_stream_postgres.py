@@ -26,13 +26,13 @@ from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
 from walkeeper_history.change_files import BEAT, CLAIM, Bucket, ChangeFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import SCHEMA, batches
-from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
-from walkeeper_replay.changes import ChangeReader
-from walkeeper_replay.one_stream import STATE, only_one
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import SCHEMA, batches
 from walkeeper_replay.redo.apply import SLOTS
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN
+from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
+from walkeeper_replay.streams.one_stream import STATE, only_one
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
@@ -194,14 +194,10 @@ class Died(Exception):
     """The process ends here."""
 
 
-@pytest.mark.parametrize(
-    ("step", "is_done"), [("write", False), ("write", True), ("beat", False), ("save", True)]
-)
-def test_a_death_at_any_step_loses_and_repeats_nothing(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+def die_at_each_second(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, *, is_done: bool
 ) -> None:
-    """It dies before or after each second write, position or saved state, again and again."""
-    owner: Any = ChangeStream if step == "save" else ChangeFiles
+    """Let each second call of this method end the process: when it is done, or before it begins."""
     real, count = getattr(owner, step), 0
 
     def dying(self: Any, *given: Any) -> None:
@@ -214,6 +210,17 @@ def test_a_death_at_any_step_loses_and_repeats_nothing(
             raise Died
 
     monkeypatch.setattr(owner, step, dying)
+
+
+@pytest.mark.parametrize(
+    ("step", "is_done"), [("write", False), ("write", True), ("beat", False), ("save", True)]
+)
+def test_a_death_at_any_step_loses_and_repeats_nothing(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    """It dies before or after each second write, position or saved state, again and again."""
+    owner: Any = ChangeStream if step == "save" else ChangeFiles
+    die_at_each_second(monkeypatch, owner, step, is_done=is_done)
     monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     deaths = 0
     scope = Scope((), "postgres", str(log.base))

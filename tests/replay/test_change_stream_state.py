@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
+from io import BytesIO
 from pathlib import Path
+from pickle import Unpickler
+from sqlite3 import connect
+from typing import Any
 
 import pytest
 
-from walkeeper_replay.change_windows import ChangeStream, Scope
 from walkeeper_replay.redo.apply import GONE, KNOWN
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 
 OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")
@@ -36,6 +40,19 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(HistoryError, match="damaged"):
             ChangeStream.open(path, OURS)
+
+
+def classes_in(state: bytes) -> set[str]:
+    """Return those of our classes that a pickled state names, as MODULE.CLASS."""
+    found = set()
+
+    class Noted(Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            found.add(f"{module}.{name}")
+            return super().find_class(module, name)
+
+    Noted(BytesIO(state)).load()
+    return {name for name in found if name.startswith("walkeeper")}
 
 
 def page(block: int, letter: bytes, *, of: int = 3, state: int = KNOWN) -> PageRow:
@@ -74,3 +91,35 @@ def test_a_damaged_page_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"aaaaaaaa", b"aaaabaaa", 1))
     with closing(PageFile(path)) as file, pytest.raises(HistoryError, match="damaged"):
         list(file.pages_of(3))
+
+
+def test_the_form_of_a_state_changes_with_the_classes_that_it_names(tmp_path: Path) -> None:
+    """A state names its classes by their modules, so a move of one makes older states unreadable.
+
+    If this fails, raise the number of `_FORM`: then an older state is refused with its remedy.
+    """
+    path = tmp_path / "state"
+    with closing(ChangeStream.open(path, OURS)) as stream:
+        stream.save()
+    with closing(connect(path)) as file:
+        ((form, state),) = file.execute("SELECT name, data FROM saved").fetchall()
+    assert (form, classes_in(state)) == (
+        "change stream 5",
+        {
+            "walkeeper_replay.catalogs.growing_catalogs.GrowingCatalogs",
+            "walkeeper_replay.redo.heap_files.HeapFiles",
+            "walkeeper_replay.redo.store.Events",
+            "walkeeper_replay.streams.change_windows.Scope",
+            "walkeeper_replay.streams.open_changes.OpenChanges",
+        },
+    )
+
+
+def test_a_state_of_an_earlier_form_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with closing(ChangeStream.open(path, OURS)) as stream:
+        stream.save()
+    with closing(connect(path)) as file, file:
+        file.execute("UPDATE saved SET name = 'change stream 4'")
+    with pytest.raises(HistoryError, match="of another version of walkeeper; remove it"):
+        ChangeStream.open(path, OURS)

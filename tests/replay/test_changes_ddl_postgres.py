@@ -20,8 +20,8 @@ from tests.support.postgres_server import (
 from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import Change
-from walkeeper_replay.changes import REWRITTEN, ChangeReader
+from walkeeper_replay.changes.change_reader import REWRITTEN, ChangeReader
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.table_at import TableAt
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from walkeeper_history.lsn_of_time import CommitTimes
-from walkeeper_replay.commit_range import CommitRange
+from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from tests.replay.test_change_folds import TABLE
-from walkeeper_replay.change_rows import CHANGE_ROW, FoundChanges, Piece, covered
-from walkeeper_replay.changes import CUT_OFF
+from walkeeper_replay.changes.change_reader import CUT_OFF
+from walkeeper_replay.changes.change_rows import CHANGE_ROW, FoundChanges, Piece, covered
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE
 from walkeeper_replay.table_at import _COVERAGE, _HAS_ALL, _HAS_VALUES, HEIRS, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, reason, together

@@ -20,8 +20,8 @@ from tests.support.postgres_server import (
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import Change
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE

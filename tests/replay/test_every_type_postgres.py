@@ -15,7 +15,7 @@ from tests.replay.restored import copied
 from tests.support.installations import NEWEST, NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.support.postgres_server import PostgresServer, installation
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from walkeeper_replay import iceberg_mirrors
-from walkeeper_replay.iceberg_mirrors import IcebergMirrors, filter_of
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2
+from walkeeper_replay.lakes import iceberg_mirrors
+from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors, filter_of
+from walkeeper_replay.lakes.lake_mirrors import MIRROR, SCD2
 from walkeeper_wal.errors import HistoryError
 
 pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")

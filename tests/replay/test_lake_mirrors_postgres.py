@@ -16,10 +16,10 @@ from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_cli.program import run
-from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.delta_mirrors import DeltaMirrors
-from walkeeper_replay.iceberg_mirrors import IcebergMirrors
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2, Mirrors
+from walkeeper_replay.lakes.delta_mirrors import DeltaMirrors
+from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors
+from walkeeper_replay.lakes.lake_mirrors import MIRROR, SCD2, Mirrors
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
 pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.replay.test_change_stream_postgres import SETTINGS, Died, Log, one_segment, source_of
+from tests.replay.test_change_stream_postgres import (
+    SETTINGS,
+    Died,
+    Log,
+    die_at_each_second,
+    one_segment,
+    source_of,
+)
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.change_rows import SCHEMA
-from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.lake_tables import LSN, DeltaChanges, IcebergChanges
+from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.lakes.lake_tables import LSN, DeltaChanges, IcebergChanges
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_wal.errors import HistoryError
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
@@ -85,20 +92,8 @@ def test_a_death_at_a_commit_loses_and_repeats_nothing(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: Lake, is_done: bool
 ) -> None:
     """It dies before or after each second commit of changes."""
-    table, count, deaths = lake(tmp_path), 0, 0
-    owner = type(table.sink())
-    real = owner.write
-
-    def dying(self: Any, *given: Any) -> None:
-        nonlocal count
-        count += 1
-        if count % 2 == 0 and not is_done:
-            raise Died
-        real(self, *given)
-        if count % 2 == 0:
-            raise Died
-
-    monkeypatch.setattr(owner, "write", dying)
+    table, deaths = lake(tmp_path), 0
+    die_at_each_second(monkeypatch, type(table.sink()), "write", is_done=is_done)
     monkeypatch.setattr(ChangeStream, "advance_into", one_segment(ChangeStream.advance_into))
     scope = Scope((), "postgres", str(log.base))
     state = tmp_path / "state"

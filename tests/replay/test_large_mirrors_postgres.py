@@ -18,10 +18,10 @@ from tests.replay.test_lake_mirrors_postgres import Delta, Iceberg, Lake, check_
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
 from walkeeper_cli.history.wal_options import Source
-from walkeeper_replay.change_folds import Fold
-from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.lake_mirrors import MIRROR, SCD2
-from walkeeper_replay.large_folds import LargeFold, shares_of
+from walkeeper_replay.lakes.change_folds import Fold
+from walkeeper_replay.lakes.lake_mirrors import MIRROR, SCD2
+from walkeeper_replay.lakes.large_folds import LargeFold, shares_of
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
 pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")

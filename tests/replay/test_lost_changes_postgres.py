@@ -12,9 +12,9 @@ from tests.replay.restored import copied
 from tests.support.postgres_server import PostgresServer, make_directory, own
 from walkeeper_cli.program import run
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import Change
-from walkeeper_replay.changes import ChangeReader
-from walkeeper_replay.lost_changes import LOGGED, RECAST, REFRESHED, TURNED
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.changes.lost_changes import LOGGED, RECAST, REFRESHED, TURNED
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan

@@ -14,12 +14,12 @@ import pytest
 
 from walkeeper_history.rows.ended import Ended
 from walkeeper_replay.catalogs.catalog import Table
-from walkeeper_replay.change_rows import CHANGE_ROW, FoundChanges, Piece, covered
-from walkeeper_replay.open_changes import OpenChanges
+from walkeeper_replay.changes.change_rows import CHANGE_ROW, FoundChanges, Piece, covered
 from walkeeper_replay.redo.apply import EVENT_ROW, INSERTED, UNDONE
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import Events, Relation
-from walkeeper_replay.spooled_changes import SpooledChanges
+from walkeeper_replay.streams.open_changes import OpenChanges
+from walkeeper_replay.streams.spooled_changes import SpooledChanges
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.errors import HistoryError

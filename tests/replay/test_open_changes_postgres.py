@@ -16,9 +16,9 @@ import pytest
 from tests.replay.test_change_stream_postgres import LONG, SETTINGS, Log, rows_of, source_of
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history import stream as streaming
-from walkeeper_replay.change_rows import FoundChanges
-from walkeeper_replay.change_windows import ChangeStream, Scope
-from walkeeper_replay.spooled_changes import SpooledChanges
+from walkeeper_replay.changes.change_rows import FoundChanges
+from walkeeper_replay.streams.change_windows import ChangeStream, Scope
+from walkeeper_replay.streams.spooled_changes import SpooledChanges
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 

@@ -21,8 +21,8 @@ from tests.replay.test_past_command import SETTINGS, Shop
 from tests.support.postgres_server import PostgresServer
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import SCHEMA
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files

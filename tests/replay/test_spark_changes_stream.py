@@ -21,8 +21,8 @@ from pyspark_pgwal.replayed_tables import past_reader
 from tests.replay.test_change_stream_postgres import SETTINGS, Died, Log
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import LIMIT_S
-from walkeeper_replay.change_ranges import ChangeRanges
-from walkeeper_replay.change_rows import SCHEMA
+from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.streams.change_ranges import ChangeRanges
 from walkeeper_wal.errors import HistoryError
 
 # py4j leaves sockets to the collector.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.replay.test_change_folds import piece_of
-from walkeeper_replay.change_rows import INSERT, FoundChanges
-from walkeeper_replay.spooled_parts import SpooledParts
+from walkeeper_replay.changes.change_rows import INSERT, FoundChanges
+from walkeeper_replay.lakes.spooled_parts import SpooledParts
 from walkeeper_wal.errors import HistoryError
 
 

@@ -26,7 +26,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.identity import Role
 from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
 from walkeeper_common.wire.framing import PREFACE, FrameReader
-from walkeeper_safekeeper.permissions import may_send, tags_of
+from walkeeper_safekeeper.connections.permissions import may_send, tags_of
 from walkeeper_safekeeper.server import PlainPeers
 
 

@@ -21,12 +21,12 @@ from walkeeper_common.shell.audit import Audit
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogQuery
-from walkeeper_safekeeper import new_connection
-from walkeeper_safekeeper.arrivals import Arrivals
-from walkeeper_safekeeper.connection_limits import Limits
+from walkeeper_safekeeper.connections import new_connection
+from walkeeper_safekeeper.connections.arrivals import Arrivals
+from walkeeper_safekeeper.connections.connection_limits import Limits
+from walkeeper_safekeeper.connections.waiting_line import Allowance, LineLimits
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import PlainPeers
-from walkeeper_safekeeper.waiting_line import Allowance, LineLimits
 
 ONE_TURN = LineLimits(Allowance(1, 0.001), Allowance(9, 9.0), network_max=20)
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from walkeeper_common.shell.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.retention import LOW_MARK, copied_from
+from walkeeper_safekeeper.hosting.retention import LOW_MARK, copied_from
 
 SEGMENT = 1 << 20
 FIRST = Lsn(5 * SEGMENT)

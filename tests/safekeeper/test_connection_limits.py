@@ -6,7 +6,12 @@ from random import Random
 
 import pytest
 
-from walkeeper_safekeeper.connection_limits import ConnectionLimits, Entry, Limits, Standing
+from walkeeper_safekeeper.connections.connection_limits import (
+    ConnectionLimits,
+    Entry,
+    Limits,
+    Standing,
+)
 
 LIMITS = Limits(10, reserved=2, address_max=4)
 

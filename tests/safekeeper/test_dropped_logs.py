@@ -19,7 +19,7 @@ from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
 from walkeeper_safekeeper.disk.dropped_logs import DroppedLogs
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_sessions import Session
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage import tombstones

@@ -14,6 +14,7 @@ from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START
 from tests.support.fast import NEEDS_FAST_PATH, made_path
 from tests.support.frames import Answers, frames_of, message_in, messages_in
 from tests.support.wal_maker import WalMaker
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
@@ -24,7 +25,6 @@ from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
-    Buffer,
     Feedback,
     ProposerElected,
     Reject,
@@ -37,8 +37,8 @@ from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tic
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.expected_append import expected_append
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
-from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_status import log_status
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.replication.physical_slots import Slots
 from walkeeper_safekeeper.storage.disk_port import Writer

@@ -19,11 +19,12 @@ from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START
 from tests.safekeeper.test_wal_store import SEGMENT, make_store, plain_wal
 from tests.support.fast import NEEDS_FAST_PATH, made_path
 from tests.support.frames import frames_of
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, crc_of, encode
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse
 from walkeeper_fastpath.ports import FastAppends
 from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append

@@ -17,10 +17,11 @@ from tests.safekeeper.test_fast_append import WAL_BYTES, next_append, state
 from tests.safekeeper.test_safekeeper_driver import BALLOT, START, Bench, made_wal
 from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.frames import frames_of, messages_in
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message, crc_of
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer, VoteRequest
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, VoteRequest
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received, Tick
 
 pytestmark = NEEDS_FAST_PATH

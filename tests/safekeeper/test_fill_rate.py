@@ -14,7 +14,7 @@ from walkeeper_common.shell.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 SEGMENT_BYTES = 1 << 20

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.safekeeper.test_dropped_logs import make, on_safekeeper
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_status import log_status
 from walkeeper_safekeeper.metrics import OF_LOG
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.common.test_framed_connection import Silent
 from tests.support.raw_client import RawClient
 from tests.support.served_port import Served, with_port
+from tests.support.silent_owner import Silent
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_common.certificate_identity import identity_of_certificate
@@ -38,7 +38,8 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_safekeeper import daemon, new_connection
+from walkeeper_safekeeper import daemon
+from walkeeper_safekeeper.connections import new_connection
 from walkeeper_safekeeper.server import PlainPeers
 from walkeeper_safekeeper.settings import SafekeeperSettings
 

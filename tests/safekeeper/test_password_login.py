@@ -25,7 +25,7 @@ from walkeeper_common.shell.own_credentials import use_credentials
 from walkeeper_common.shell.users_file import users_file
 from walkeeper_common.users import User, Users, parse_clusters
 from walkeeper_restore.safekeeper_files import timeline_history
-from walkeeper_safekeeper.client_places import ClientPlaces
+from walkeeper_safekeeper.connections.client_places import ClientPlaces
 from walkeeper_safekeeper.server import PlainPeers
 
 LOGIN = {"user": "standby1", "database": "replication", "replication": "true"}

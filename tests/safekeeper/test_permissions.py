@@ -27,8 +27,14 @@ from walkeeper_common.wire import framing
 from walkeeper_common.wire.framing import FRAME_HEAD
 from walkeeper_common.wire.messages import AppendRequest, Reject, VoteRequest
 from walkeeper_common.wire.requests import LogQuery, PrepareLog, ReadRequest, StatusRequest
-from walkeeper_safekeeper import permissions
-from walkeeper_safekeeper.permissions import COMMANDS, MESSAGES, may_perform, may_send, tags_of
+from walkeeper_safekeeper.connections import permissions
+from walkeeper_safekeeper.connections.permissions import (
+    COMMANDS,
+    MESSAGES,
+    may_perform,
+    may_send,
+    tags_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = ReadRequest(NO_BALLOT, Lsn(0), 1)

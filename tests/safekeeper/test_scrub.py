@@ -15,9 +15,9 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.worker_thread import WorkerThread
-from walkeeper_safekeeper import scrub
 from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.hosting import scrub
 from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from walkeeper_safekeeper import waiting_line
-from walkeeper_safekeeper.waiting_line import (
+from walkeeper_safekeeper.connections import waiting_line
+from walkeeper_safekeeper.connections.waiting_line import (
     Admission,
     Allowance,
     Arrival,

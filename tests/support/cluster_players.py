@@ -19,6 +19,7 @@ from tests.support.scenario_words import (
     incarnation_of,
     parse_history,
 )
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.wire.framing import Message
@@ -163,7 +164,7 @@ class Safekeeper:
         del self.wal[to_lsn - CREATION_LSN :]
         self.synced_bytes = min(self.synced_bytes, len(self.wal))
 
-    def _write(self, begin_lsn: Lsn, payload: bytes | bytearray | memoryview) -> None:
+    def _write(self, begin_lsn: Lsn, payload: Buffer) -> None:
         if self.is_full or self._is_refusing:
             if not self._is_refusing:
                 self._is_refusing = True

@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import NoSpace, StorageError
-from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Buffer
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 
 SECTOR = 512
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.wire.framing import FRAME_HEAD, FrameReader, Message, decode, encode
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse
 from walkeeper_fastpath.ports import TakeFrames
 from walkeeper_proposer import driver as proposing
 from walkeeper_proposer.consensus import proposer_events as proposer

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from walkeeper_common.printable import in_one_line
+
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
@@ -105,7 +107,7 @@ def _download(command: list[str], package: str, directory: Path) -> Path:
         raise Unavailable(f"{package} could not be downloaded: {error}") from error
     found = [path for path in directory.iterdir() if path.suffix in (".whl", ".tgz")]
     if done.returncode or not found:
-        text = " ".join((done.stderr or done.stdout).split())[-300:]
+        text = in_one_line(done.stderr or done.stdout)[-300:]
         raise Unavailable(f"{package} could not be downloaded: {text}")
     return found[0]
 

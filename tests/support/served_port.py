@@ -19,7 +19,7 @@ from walkeeper_common.identity import Identity
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.credentials import Credentials
 from walkeeper_common.shell.tls_transport import identity_of
-from walkeeper_safekeeper.arrivals import Arrivals
+from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.replication.password_login import UsersSource
 from walkeeper_safekeeper.server import PlainPeers, serve
 

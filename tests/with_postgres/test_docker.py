@@ -28,6 +28,7 @@ from tests.with_postgres.compose_services import (
     passwords,
     read_services,
 )
+from walkeeper_common.printable import in_one_line
 
 pytestmark = pytest.mark.postgres
 
@@ -215,7 +216,7 @@ def engine_is_missing() -> str | None:
     done = subprocess.run(
         ["docker", "compose", "ls"], capture_output=True, text=True, timeout=ENGINE_S
     )
-    said = " ".join(done.stderr.split())
+    said = in_one_line(done.stderr)
     return f"no container engine answers: {said}" if done.returncode else None
 
 

@@ -24,7 +24,7 @@ from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, FrameReader, Mess
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogQuery, StatusRequest
-from walkeeper_safekeeper.permissions import MESSAGES
+from walkeeper_safekeeper.connections.permissions import MESSAGES
 
 pytestmark = pytest.mark.postgres
 

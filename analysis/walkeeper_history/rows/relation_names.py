@@ -117,7 +117,8 @@ class RelationNames:
         """Raise HistoryError if the names are those of another cluster."""
         if None not in (system_id, self.system_id) and system_id != self.system_id:
             raise HistoryError(
-                f"the names are those of cluster {self.system_id}, the WAL is of {system_id}"
+                f"the names are those of cluster {self.system_id}, the WAL is of {system_id}: "
+                "give the names of the server that wrote this WAL"
             )
 
     def document(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
+from walkeeper_common.printable import in_one_line
 from walkeeper_common.shell.own_credentials import own_libpq_parameters
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
@@ -295,4 +296,4 @@ class SafekeeperLink:
 
 
 def _one_line(address: str, text: str) -> str:
-    return f"{address}: {' '.join(text.split())}"
+    return f"{address}: {in_one_line(text)}"

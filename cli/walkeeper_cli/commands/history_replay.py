@@ -248,8 +248,8 @@ def stream(
 
     from walkeeper_cli.history.stream import Asked, open_sink
     from walkeeper_cli.history.stream import stream as run
-    from walkeeper_replay.change_windows import Scope
     from walkeeper_replay.redo.page import PAGE_BYTES
+    from walkeeper_replay.streams.change_windows import Scope
 
     start = 0 if source.start_lsn is None else int(source.start_lsn)
     if mode != "append" and start:

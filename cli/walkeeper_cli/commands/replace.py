@@ -123,7 +123,7 @@ def _cancel(
     safekeepers: tuple[Address, ...], cluster: str, member: int | None, limits: Limits
 ) -> None:
     from walkeeper_admin.replace import cancel
-    from walkeeper_proposer.consensus.deciding import standing
+    from walkeeper_proposer.consensus.members.deciding import standing
 
     say = Audience(sys.stderr).say
     made = asyncio.run(cancel(safekeepers, cluster, member, limits, say))
@@ -142,7 +142,7 @@ def _replace(
     from walkeeper_admin.replace import Newcomer as Joining
     from walkeeper_admin.replace import replace
     from walkeeper_admin.status import gather
-    from walkeeper_proposer.consensus.deciding import standing
+    from walkeeper_proposer.consensus.members.deciding import standing
 
     joining, address, zone = newcomer
     coming = Joining(member, joining, address, instead, zone)

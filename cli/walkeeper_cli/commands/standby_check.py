@@ -20,6 +20,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.printable import in_one_line
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_restore.standby_check.checking import Checked
@@ -133,7 +134,7 @@ def _checked(
         try:
             checked = check(LocalFiles(pgdata), where)
         except (WalkeeperError, OSError, ImportError) as error:
-            return Checked(Unknown(" ".join(str(error).split())))
+            return Checked(Unknown(in_one_line(error)))
         verdict = checked.verdict
         is_open = isinstance(verdict, Unknown) and not verdict.out_of_reach
         if not is_open or time.monotonic() >= deadline_s:

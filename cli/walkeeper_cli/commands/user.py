@@ -166,7 +166,7 @@ def _asked_password(name: str) -> str:
         return text
     line = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 2)
     if len(line.rstrip(b"\r\n")) > PASSWORD_BYTES_MAX:
-        raise Refused(f"the password has more than {PASSWORD_BYTES_MAX} bytes")
+        raise Refused(f"the password has more than {PASSWORD_BYTES_MAX} bytes: give a shorter one")
     try:
         return line.rstrip(b"\r\n").decode()
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import NameSource
 from walkeeper_common.hidden_secrets import without_secrets
+from walkeeper_common.printable import in_one_line
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError
@@ -89,7 +90,7 @@ def ask_server(dsn: str) -> RelationNames:
                     raise
                 continue  # pg_hba.conf may let us into some databases only
     except psycopg.Error as error:
-        said = without_secrets(" ".join(str(error).split()), dsn)
+        said = without_secrets(in_one_line(error), dsn)
         raise HistoryError(f"names of relations: {said}") from None
     if not names:
         raise HistoryError(

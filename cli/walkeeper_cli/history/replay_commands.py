@@ -27,18 +27,18 @@ from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.change_rows import SCHEMA, Change, batches, is_of_row
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import SCHEMA, Change, batches, is_of_row
+from walkeeper_replay.changes.commit_range import CommitRange
+from walkeeper_replay.changes.later_names import in_later_names, renamed
+from walkeeper_replay.changes.undescribed import Undescribed
+from walkeeper_replay.changes.undo import not_undone, undo_lines
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
-from walkeeper_replay.commit_range import CommitRange
-from walkeeper_replay.later_names import in_later_names, renamed
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.commits import Commit
-from walkeeper_replay.undescribed import Undescribed
-from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.json_text import json_text
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan

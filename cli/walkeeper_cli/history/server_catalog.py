@@ -12,6 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walkeeper_cli.history.catalog import system_id_of
+from walkeeper_common.printable import in_one_line
 from walkeeper_replay.catalogs.catalog import (
     Catalog,
     Database,
@@ -80,13 +81,19 @@ def catalog_of_server(
         with psycopg.connect(dsn, connect_timeout=10, client_encoding="UTF8") as connection:
             own = system_id_of(connection)
             if None not in (own, system_id) and own != system_id:
-                raise HistoryError(f"the server is of cluster {own}, the WAL is of {system_id}")
+                raise HistoryError(
+                    f"the server is of cluster {own}, the WAL is of {system_id}: "
+                    "give --dsn of the server that wrote this WAL"
+                )
             catalog = _read(connection, lsn)
     except psycopg.Error as error:
-        raise HistoryError(f"catalogs of the server: {' '.join(str(error).split())}") from error
+        raise HistoryError(f"catalogs of the server: {in_one_line(error)}") from error
     found = catalog.database
     if database not in (None, found.name, str(found.oid)):
-        raise HistoryError(f"--dsn is of database {found.name}, --database says {database}")
+        raise HistoryError(
+            f"--dsn is of database {found.name}, --database says {database}: "
+            "name one database in both"
+        )
     return catalog
 
 

@@ -19,17 +19,17 @@ from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import in_quotes, meant
-from walkeeper_replay.change_rows import FoundChanges
-from walkeeper_replay.change_windows import PAGES_MAX, ChangeStream, Scope
-from walkeeper_replay.delta_mirrors import DeltaMirrors
-from walkeeper_replay.iceberg_mirrors import IcebergMirrors
-from walkeeper_replay.lake_mirrors import MIRROR, Mirrors
-from walkeeper_replay.lake_tables import DeltaChanges, IcebergChanges
-from walkeeper_replay.one_stream import STATE, only_one
-from walkeeper_replay.open_changes import CHANGES_MAX_BYTES
+from walkeeper_replay.changes.change_rows import FoundChanges
+from walkeeper_replay.lakes.delta_mirrors import DeltaMirrors
+from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors
+from walkeeper_replay.lakes.lake_mirrors import MIRROR, Mirrors
+from walkeeper_replay.lakes.lake_tables import DeltaChanges, IcebergChanges
+from walkeeper_replay.lakes.spooled_parts import SpooledParts
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.spooled_changes import SpooledChanges
-from walkeeper_replay.spooled_parts import SpooledParts
+from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
+from walkeeper_replay.streams.one_stream import STATE, only_one
+from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
+from walkeeper_replay.streams.spooled_changes import SpooledChanges
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files

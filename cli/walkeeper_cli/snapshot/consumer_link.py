@@ -18,6 +18,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import StandbyStatus
+from walkeeper_common.printable import in_one_line
 from walkeeper_common.shell.own_credentials import own_libpq_parameters
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options
 from walkeeper_proposer.postgres.quoting import quote_literal
@@ -45,7 +46,7 @@ class ConsumerLink:
             connection = pq.PGconn.connect(text.encode())
             if connection.status == pq.ConnStatus.OK:
                 return cls(connection, shown_address((host, port)))
-            reasons.append(" ".join(pq.misc.error_message(connection).split()))
+            reasons.append(in_one_line(pq.misc.error_message(connection)))
         raise Refused(f"no safekeeper takes a consumer: {'; '.join(reasons)}")
 
     def close(self) -> None:
@@ -82,6 +83,6 @@ class ConsumerLink:
         if result.status not in (
             pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH,
         ):  # fmt: skip
-            said = " ".join(pq.misc.error_message(result).split())  # with its hint
+            said = in_one_line(pq.misc.error_message(result))  # with its hint
             raise Refused(f"safekeeper at {self.address}: {command.split(' (')[0]}: {said}")
         return result

@@ -34,6 +34,7 @@ from walkeeper_cli.snapshot.parquet_copy import PublishedTable, copy_table, publ
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.printable import in_one_line
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, TEXT_FORMS
 
 DOCUMENT = "snapshot.json"
@@ -117,7 +118,7 @@ def copied(
     try:
         connection = psycopg.connect(settings.dsn, autocommit=True)
     except psycopg.Error as error:
-        raise Refused(f"--dsn: {' '.join(str(error).split())}") from error
+        raise Refused(f"--dsn: {in_one_line(error)}") from error
     with connection:
         if connection.info.dbname != database:
             raise Refused(
@@ -135,7 +136,7 @@ def copied(
             connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
         except psycopg.Error as error:
-            raise Refused(f"the primary: {' '.join(str(error).split())}") from error
+            raise Refused(f"the primary: {in_one_line(error)}") from error
         finally:
             exporter.close()  # this drops its slot, which would keep WAL; the snapshot is in use
         say(f"snapshot at {lsn}")
@@ -153,11 +154,11 @@ def _copied(
         rows = copy_table(connection, table, directory / name)
     except psycopg.errors.InsufficientPrivilege as error:
         raise Refused(
-            f"table {table.shown}: {' '.join(str(error).split())} (--dsn's role needs SELECT, and "
+            f"table {table.shown}: {in_one_line(error)} (--dsn's role needs SELECT, and "
             "BYPASSRLS for a table with row-level security)"
         ) from error
     except psycopg.Error as error:
-        raise Refused(f"table {table.shown}: {' '.join(str(error).split())}") from error
+        raise Refused(f"table {table.shown}: {in_one_line(error)}") from error
     except OSError as error:
         raise Refused(f"{directory / name}: {error.strerror or error}") from error
     say(f"{table.shown}: {rows} rows in {time.monotonic() - begun_s:.1f} s")
@@ -184,7 +185,7 @@ class Exporter:
         )
         connection = pq.PGconn.connect(text.encode())
         if connection.status != pq.ConnStatus.OK:
-            raise Refused(f"--dsn: {' '.join(pq.misc.error_message(connection).split())}")
+            raise Refused(f"--dsn: {in_one_line(pq.misc.error_message(connection))}")
         return cls(connection)
 
     def export(self) -> tuple[Lsn, str]:
@@ -198,7 +199,7 @@ class Exporter:
             f'CREATE_REPLICATION_SLOT "{slot}" TEMPORARY LOGICAL {PLUGIN} {how}'.encode()
         )
         if result.status != pq.ExecStatus.TUPLES_OK:
-            said = " ".join(pq.misc.error_message(result).split())
+            said = in_one_line(pq.misc.error_message(result))
             raise Refused(
                 f"the primary: {said} (a snapshot takes a replication slot and a walsender for a "
                 "moment; the role needs REPLICATION)"

@@ -17,9 +17,9 @@ from itertools import count
 from struct import Struct
 from struct import error as StructError
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.postgres.pgwire import Buffer
 
 BEGIN, COMMIT, RELATION, TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 CHANGES = frozenset(b"IUD")
@@ -138,7 +138,7 @@ class Emitted:
         return cls(bool(flags & 1), Lsn(lsn))
 
 
-def has_origin(payload: memoryview | bytes) -> bool:
+def has_origin(payload: Buffer) -> bool:
     """Return True if a transaction came from elsewhere: its Begin is followed by an Origin.
 
     `payload` begins with the Begin's CopyData message.
@@ -206,7 +206,7 @@ class WholeMessages:
     def __init__(self) -> None:
         self._held = bytearray()
 
-    def feed(self, payload: memoryview | bytes) -> bytes:
+    def feed(self, payload: Buffer) -> bytes:
         """Return all messages that are complete now."""
         held, at = self._held, 0
         held += payload
@@ -228,7 +228,7 @@ class MessageSplitter:
     def __init__(self) -> None:
         self._whole = WholeMessages()
 
-    def feed(self, payload: memoryview | bytes) -> list[tuple[bytes, memoryview]]:
+    def feed(self, payload: Buffer) -> list[tuple[bytes, memoryview]]:
         """Return (CopyData message, pgoutput message inside it) of each that is complete."""
         data = self._whole.feed(payload)
         view, at = memoryview(data), 0

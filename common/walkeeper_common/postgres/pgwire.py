@@ -23,11 +23,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import ClassVar, TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.values import value
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 STARTUP_BYTES_MAX = 10_000  # MAX_STARTUP_PACKET_LENGTH
 STARTUP_BYTES_MIN = 8

@@ -41,6 +41,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.contrecords import (
@@ -177,7 +178,7 @@ def scan(
     return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn, walk.switched_to)
 
 
-def has_telling_record(page_lsn: Lsn, page: bytes | memoryview) -> bool:
+def has_telling_record(page_lsn: Lsn, page: Buffer) -> bool:
     """Return True if a telling record lies whole and valid in this page. Never raises.
 
     A commit, a checkpoint and a message with a nonce tell (docs/protocol.md R22).
@@ -190,7 +191,7 @@ def has_telling_record(page_lsn: Lsn, page: bytes | memoryview) -> bool:
     )
 
 
-def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
+def whole_records(page_lsn: Lsn, page: Buffer) -> Iterator[tuple[int, int, memoryview]]:
     """Yield resource manager, info and data of each record that is whole and valid in this page."""
     view = memoryview(page)
     if len(view) < LONG_HEADER_BYTES or (header := page_header(view)).page_lsn != page_lsn:

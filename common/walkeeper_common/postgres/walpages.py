@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 
 RECORD_BYTES_MAX = 1 << 30
@@ -62,7 +63,7 @@ class PageHeader:
         return bool(self.info & FIRST_IS_OVERWRITE_CONTRECORD)
 
 
-def page_header(data: bytes | memoryview) -> PageHeader:
+def page_header(data: Buffer) -> PageHeader:
     """Return the header at the front of a page. It needs 24 bytes, and the long one's rest 40."""
     magic, info, timeline, address, rem_len, padding = PAGE_HEADER.unpack_from(data)
     header = PageHeader(magic, info, timeline, Lsn(address), rem_len, padding)
@@ -72,7 +73,7 @@ def page_header(data: bytes | memoryview) -> PageHeader:
     return PageHeader(magic, info, timeline, Lsn(address), rem_len, padding, *rest)
 
 
-def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> list[int]:
+def overwriting_pages(position: int, wal: Buffer) -> list[int]:
     """List where pages with XLP_FIRST_IS_OVERWRITE_CONTRECORD start, as offsets in `wal`.
 
     `wal` lies at `position` of the log, or of a segment. An offset of -1 or -2 is a page that
@@ -85,7 +86,7 @@ def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> lis
     return found
 
 
-def page_flaw(begin_lsn: int, wal: bytes | bytearray | memoryview) -> str | None:
+def page_flaw(begin_lsn: int, wal: Buffer) -> str | None:
     """Return why these bytes at an LSN are no WAL of 13 to 18, or None; in some us for 128 KiB.
 
     It looks at the first 16 bytes of each page that starts in them. Zeros pass, for pg_switch_wal

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.buffers import Buffer
 
 CHUNK_BYTES = 1 << 16
 RECORD_BYTES_MAX = 1 << 14  # the most plaintext of one record of TLS

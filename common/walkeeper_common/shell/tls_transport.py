@@ -18,9 +18,9 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.identity import ANYBODY, NOBODY, Identity
 from walkeeper_common.shell.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
-from walkeeper_common.wire.messages import Buffer
 
 
 class TlsTransport(asyncio.Transport):

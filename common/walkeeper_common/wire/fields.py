@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from struct import Struct
-from typing import TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import (
     HISTORY_ENTRIES_MAX,
@@ -35,8 +35,6 @@ from walkeeper_common.quorum import (
     is_plain_replacement,
     replaced_set,
 )
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import crc32c
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.fields import Reader, Writer
@@ -32,7 +33,6 @@ from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendRequest,
     AppendResponse,
-    Buffer,
     ProposerElected,
     ProposerGreeting,
     Reject,

@@ -21,7 +21,7 @@ from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set, spare_id
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_common.wire.named_log import NamedCluster
+from walkeeper_common.wire.named_log import NamedCluster, NamedMembers
 
 GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
@@ -205,9 +205,9 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
     by = f"was replaced by {' and '.join(newcomers)}" if newcomers else "was removed"
     was = by if with_it else "was to become a member, and was given up"
     return (
-        f"safekeeper {name} {was} (generation {configuration.generation}): it votes no more. Once "
-        "`walkeeper status` shows the members well, stop it and remove its directory; `walkeeper "
-        "replace` can make it a new member"
+        f"safekeeper {name} {was} (generation {configuration.generation}): it no longer votes. "
+        "Once `walkeeper status` shows the members well, stop it and remove its directory; "
+        "`walkeeper replace` can make it a new member"
     )
 
 
@@ -278,20 +278,10 @@ class AcceptMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class InstallMembers:
+class InstallMembers(NamedMembers):
     """This configuration was decided; also what a proposer tells a member that has missed it."""
 
     TAG: ClassVar[int] = ord("i")
-    cluster: str
-    configuration: Configuration
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-        w.configuration(self.configuration)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.configuration())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Self
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import Lsn
@@ -23,8 +24,6 @@ from walkeeper_common.wire.fields import Reader, Writer
 PROTOCOL_VERSION = 1
 WAL_PAYLOAD_BYTES_MAX = 1 << 20
 UNKNOWN_LOG_UUID = bytes(16)
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class RejectCode(IntEnum):

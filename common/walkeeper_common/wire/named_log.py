@@ -1,10 +1,11 @@
-"""The fields by which messages name a cluster, or a log of a cluster. Pure."""
+"""The fields by which messages name a cluster, a log of it or its members. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
 
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.fields import Reader, Writer
 
 
@@ -36,3 +37,19 @@ class NamedLog:
     @classmethod
     def unpack(cls, r: Reader) -> Self:
         return cls(r.text(), r.raw(16))
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMembers:
+    """A cluster and its configuration; each message has a tag of its own."""
+
+    cluster: str
+    configuration: Configuration
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+        w.configuration(self.configuration)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text(), r.configuration())

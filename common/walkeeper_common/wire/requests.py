@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar, Self
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
-from walkeeper_common.wire.named_log import NamedCluster, NamedLog
+from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX
+from walkeeper_common.wire.named_log import NamedCluster, NamedLog, NamedMembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +105,10 @@ class PrepareLog(NamedLog):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigureLog:
+class ConfigureLog(NamedMembers):
     """Creation, phase 2: the same record on every member."""
 
     TAG: ClassVar[int] = ord("c")
-    cluster: str
-    configuration: Configuration
-
-    def pack(self, w: Writer) -> None:
-        w.text(self.cluster)
-        w.configuration(self.configuration)
-
-    @classmethod
-    def unpack(cls, r: Reader) -> Self:
-        return cls(r.text(), r.configuration())
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from walkeeper_archive.object_store import ObjectStore
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import in_one_line
 from walkeeper_lab.bench.pairs import Series, order_of
 
 MB = 1_000_000
@@ -142,7 +143,7 @@ def _copy(path: Path, directory: str) -> None:
     target = os.path.join(directory, path.name)
     done = subprocess.run(["cp", "--", str(path), target], stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        raise Refused(" ".join(done.stderr.split()))
+        raise Refused(in_one_line(done.stderr))
     descriptor = os.open(target, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
 """The demo's run: the setup, each step in order, and the removal of everything. A shell.
 
-A step is a module of `demo.steps` with a STEP. A later capability adds its own to the list here.
+A step is a module of `demo.steps` with a STEP. A new step goes into the list here.
 """
 
 from __future__ import annotations

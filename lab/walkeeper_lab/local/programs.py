@@ -162,7 +162,9 @@ def _version(bindir: Path, user: str | None) -> str:
     found = re.search(r"\(PostgreSQL\) (\d+\S*)", text)
     if not found:
         who = f" by {user}" if user else ""
-        raise Refused(f"{bindir}/postgres cannot be run{who}")
+        raise Refused(
+            f"{bindir}/postgres cannot be run{who}: install PostgreSQL, or make its folder readable"
+        )
     return found.group(1)
 
 

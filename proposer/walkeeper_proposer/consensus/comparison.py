@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walformat import has_telling_record
-from walkeeper_common.wire.messages import Buffer
 
 DIGEST_BYTES = 16
 

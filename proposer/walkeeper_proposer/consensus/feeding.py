@@ -1,7 +1,8 @@
 """The sending of WAL to each safekeeper. Pure.
 
-A safekeeper that keeps up is sent views into the window. A lagging safekeeper is fed from a donor
-by ballot-pinned reads. The primary's slot has moved on (docs/steps.md#appending).
+A safekeeper that keeps up gets views into the window. A lagging safekeeper gets older WAL, which
+the primary's slot no longer keeps. The leader reads it from a donor, pinned to its ballot
+(docs/steps.md#appending).
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import crc_of
-from walkeeper_common.wire.messages import AppendRequest, Buffer
+from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
     DONOR_READS_MAX,

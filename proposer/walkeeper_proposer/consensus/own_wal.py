@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import crc_of
-from walkeeper_common.wire.messages import Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.proposer_events import Effect, Send
 

@@ -16,17 +16,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt, divergence
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import crc_of
-from walkeeper_common.wire.messages import (
-    WAL_PAYLOAD_BYTES_MAX,
-    AcceptorGreeting,
-    Buffer,
-    VoteResponse,
-)
+from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, AcceptorGreeting, VoteResponse
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.comparison import Comparison, Different

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_common.wire.messages import Feedback
 
 
 @dataclass(frozen=True, slots=True)

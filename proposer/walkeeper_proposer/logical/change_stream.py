@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -48,7 +49,6 @@ from walkeeper_common.postgres.pgoutput import (
 )
 from walkeeper_common.postgres.pgwire import Keepalive, XLogData, unpack_from_sender
 from walkeeper_common.wire.consumer_slots import SlotNews, after
-from walkeeper_common.wire.messages import Buffer
 from walkeeper_proposer.logical.entry_writer import EntryWriter
 from walkeeper_proposer.logical.open_transactions import (
     CannotStream,

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.postgres.pgoutput import (
     CHANGES,
@@ -33,7 +34,6 @@ from walkeeper_common.postgres.pgoutput import (
     relation_name,
     stream_xid,
 )
-from walkeeper_common.postgres.pgwire import Buffer
 
 WRITE_BYTES = 128 << 10
 SUBTRANSACTION_BYTES = 128  # about as much memory as one takes

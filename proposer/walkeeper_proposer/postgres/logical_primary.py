@@ -323,7 +323,10 @@ class LogicalPrimary(Primary):
     def _options(self) -> dict[str, str]:
         version = self._identity.server_version_num
         if self._messages and version < 140000:
-            raise Refused(f"--messages needs PostgreSQL 14 or newer, this is {version // 10000}")
+            raise Refused(
+                f"--messages needs PostgreSQL 14 or newer, this is {version // 10000}: "
+                "leave --messages out, or upgrade the server"
+            )
         return plugin_options(self._publications, version, messages=self._messages)
 
     def _can_stream(self) -> bool:

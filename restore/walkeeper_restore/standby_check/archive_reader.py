@@ -16,7 +16,7 @@ from walkeeper_restore.verdict import Unknown
 
 if TYPE_CHECKING:
     from walkeeper_archive.archive import Archive
-    from walkeeper_archive.packing import Buffer
+    from walkeeper_common.buffers import Buffer
 
 
 class ArchiveReader:

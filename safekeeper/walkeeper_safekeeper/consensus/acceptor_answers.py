@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, TERM_JUMP_MAX, Ballot, cut, is_forged
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.framing import crc_of
@@ -15,7 +16,6 @@ from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendRequest,
     AppendResponse,
-    Buffer,
     Feedback,
     Reject,
     RejectCode,

@@ -9,18 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
-from walkeeper_common.wire.messages import (
-    Buffer,
-    Feedback,
-    ProposerElected,
-    ProposerGreeting,
-    VoteRequest,
-)
+from walkeeper_common.wire.messages import Feedback, ProposerElected, ProposerGreeting, VoteRequest
 from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_safekeeper.consensus.durable import Durable
 

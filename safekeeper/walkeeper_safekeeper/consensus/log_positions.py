@@ -1,7 +1,7 @@
 """How far a log is: the part of an acceptor's state that the fast path moves as well. Pure.
 
-Appends move these positions, and nothing else of the acceptor. So the fast path takes appends in
-bunches, and says afterwards how far it came (`AppendsTaken`).
+Appends move these positions, and nothing else of the acceptor. So the fast path takes several
+appends, and afterwards hands the acceptor the positions that they reached (`AppendsTaken`).
 
 Invariant I2: flush_lsn <= write_lsn. I3: commit_lsn <= flush_lsn.
 """
@@ -14,7 +14,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 
 
 class LogPositions:
-    """The positions of one log, of its leader's WAL, and of what the leader has said of others."""
+    """The positions of one log here, and those that its leader announced for the whole log."""
 
     def __init__(self, durable: Durable, flush_lsn: Lsn) -> None:
         self.write_lsn = self.flush_lsn = flush_lsn

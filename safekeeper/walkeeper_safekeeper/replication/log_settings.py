@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
@@ -39,7 +40,7 @@ class LogSettings:
     clashing: tuple[tuple[str, str], ...] = ()  # tables whose column lists differ, in an answer
 
     @classmethod
-    def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
+    def parse(cls, payload: Buffer, before: LogSettings | None = None) -> LogSettings:
         """Parse an entry, which keeps the tables of `before` if it names none. Raise CorruptWal."""
         known = before.tables if before is not None else ()
         try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.entries import EntryKind, Frame
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgoutput import MESSAGE, WholeMessages, has_origin
@@ -258,7 +259,7 @@ class LogicalStream(WalStream):
                 self._describer.skip(frame.payload)
             return
         self._first_segment = self._segment if self._first_segment is None else self._first_segment
-        data: bytes | memoryview = frame.payload
+        data: Buffer = frame.payload
         if self._describer is not None:
             data = self._describer.complete(frame.payload)
         elif not (frame.is_first and frame.is_last):

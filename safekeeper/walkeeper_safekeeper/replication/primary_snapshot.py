@@ -2,13 +2,13 @@
 
     copies = TableCopies(dsns)
     snapshot = await copies.open(system_id, database)    at the server with that system identifier
-    lsn = await snapshot.take()                          it sees what ends up to this LSN
+    lsn = await snapshot.take()                          it sees all commits up to this LSN
     await snapshot.rows(sql); async for data in snapshot.copy(sql, encoding)
     await snapshot.close()
 
 The snapshot is that of a temporary logical slot (CREATE_REPLICATION_SLOT … USE_SNAPSHOT). So it has
-every transaction whose commit ends up to its consistent point, and no other one. A walsender does
-the same for a worker that copies a table (tablesync.c).
+every transaction whose commit ends at or before the slot's consistent point, and no other one. A
+walsender does the same for a worker that copies a table (tablesync.c).
 
 Errors are SqlRefused, with the server's SQLSTATE where it has one.
 """

@@ -68,7 +68,7 @@ from walkeeper_common.postgres.replication_commands import (
 )
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.operator_log import alike
-from walkeeper_safekeeper.permissions import may_perform, may_reach
+from walkeeper_safekeeper.connections.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers
 from walkeeper_safekeeper.replication.client_connection import (
     ClientConnection,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.postgres.client_encoding import ClientEncoding
 from walkeeper_common.postgres.pgoutput import (
@@ -33,7 +34,7 @@ _HEAD = Struct("!cI")
 _COLUMN_REST_BYTES = 8  # type OID and typmod
 
 
-def transcoded_messages(messages: bytes | memoryview, encoding: ClientEncoding) -> bytes:
+def transcoded_messages(messages: Buffer, encoding: ClientEncoding) -> bytes:
     """Return whole CopyData messages with their texts in `encoding`. SqlRefused 22P05."""
     return b"".join(
         _transcoded(copy_data, message, encoding)

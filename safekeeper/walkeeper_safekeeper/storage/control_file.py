@@ -2,12 +2,12 @@
 
 A sealed file (see sealed_file) of explicit fields in the order below; the codec of its ballot,
 history and configuration is the wire's. It is written whole, under another name, and
-renamed. So no power cut leaves a torn file, and a bad one means a bad disk or a foreign hand.
+renamed. So no power cut leaves a torn file, and a bad one means a bad disk or another writer.
 
 Contract: `decode(encode(durable), name) == durable`, or CorruptWal whose text names the file, what
 is wrong and the remedy. A safekeeper that has lost its control file has lost its promises, and
-must not vote again under the incarnation that made them (docs/protocol.md R17). A later version
-may only be read by a program that knows it; an unknown version is refused, never guessed at.
+must not vote again under the incarnation that made them (docs/protocol.md R17). A program refuses
+a file of a version that it does not know.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ cut (wal_store.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import StorageError
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HALF_MADE = ".tmp"
 

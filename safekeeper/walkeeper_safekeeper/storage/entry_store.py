@@ -1,7 +1,7 @@
 """A logical log on disk: WalStore's files and order of operations, with entries for records.
 
-Frames vouch for themselves by position and CRC, also at the start of the log. So this store needs
-neither mark of wal_store: no barrier before a page that cuts off a record, and no log's head.
+Each frame has its position and a CRC, also the first one of the log. So this store needs neither
+mark of wal_store: no barrier before a page that cuts off a record, and no head of the log.
 Allocation, appends, cuts, recovery and retention are WalStore's.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from walkeeper_common import entries
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walformat import RecordEnd, ScanEnd
 from walkeeper_common.postgres.walpages import WalBytes
 from walkeeper_safekeeper.storage.append_pieces import pieces
-from walkeeper_safekeeper.storage.disk_port import Buffer
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 

@@ -14,6 +14,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal
 
 MAGIC_BYTES = 8
@@ -28,9 +29,7 @@ def seal(magic: bytes, version: int, body: bytes) -> bytes:
     return front + body + _CRC.pack(crc32c(body, crc32c(front)))
 
 
-def unseal(
-    magic: bytes, versions: Collection[int], data: bytes | memoryview, name: str
-) -> tuple[int, bytes]:
+def unseal(magic: bytes, versions: Collection[int], data: Buffer, name: str) -> tuple[int, bytes]:
     """Return (version, body) of a file; raise CorruptWal if its bytes are not as sealed."""
     data = bytes(data)
     if len(data) < _FRONT.size + _CRC.size:

@@ -38,6 +38,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
 from walkeeper_common.pace import Pace
@@ -52,7 +53,7 @@ from walkeeper_common.postgres.walformat import (
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader, WalBytes
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.append_pieces import pages_that_cut_off, pieces
-from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Buffer, Disk
+from walkeeper_safekeeper.storage.disk_port import HALF_MADE, Disk
 from walkeeper_safekeeper.storage.open_tail import Tail
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from tests.support.frames import Answers, frames_of, message_in
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse
 from walkeeper_fastpath.switch import append_path, stream_path
 from walkeeper_proposer.consensus.expected_stream import expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer

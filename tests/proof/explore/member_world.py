@@ -45,9 +45,9 @@ from walkeeper_common.wire.member_change import (
     PromiseMembers,
 )
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
-from walkeeper_proposer.consensus.deciding import Batch, Steps
-from walkeeper_proposer.consensus.newcomers import Newcomer
+from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.members.deciding import Batch, Steps
+from walkeeper_proposer.consensus.members.newcomers import Newcomer
 from walkeeper_safekeeper.consensus.creation import state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined

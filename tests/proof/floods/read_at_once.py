@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from walkeeper_cli.program import main
 from walkeeper_safekeeper import daemon
-from walkeeper_safekeeper.waiting_line import Allowance, LineLimits
+from walkeeper_safekeeper.connections.waiting_line import Allowance, LineLimits
 
 UNBOUNDED = Allowance(burst=1 << 40, per_s=1e9)
 

@@ -9,12 +9,12 @@ from typing import cast
 
 from tests.proof.fuzz.contract import require
 from tests.support.scenario_words import CREATION_LSN
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.postgres.walformat import RecordEnd
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.storage.open_tail import Tail
 
 RECORD_BYTES = 40  # every record of this log is as long

@@ -51,7 +51,7 @@ from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.consensus.creation import configured, prepared
-from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
 from walkeeper_safekeeper.proposer_sessions import PROPOSERS_KNOWN_MAX, ProposerSessions
 from walkeeper_safekeeper.replication.physical_slots import Slots

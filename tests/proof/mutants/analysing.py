@@ -297,7 +297,7 @@ ANALYSING = (
         "misspelt-table-is-left-out",
         "changes",
         "a name without a table is an error, and not a table without changes",
-        (Edit("changes.ChangeReader.shares", "self._refuse_unknown(names, end)\n", ""),),
+        (Edit("change_reader.ChangeReader.shares", "self._refuse_unknown(names, end)\n", ""),),
         turns_red="tests/replay/test_changes_ddl_postgres.py"
         "::test_a_name_without_a_table_is_an_error_beside_other_names",
         why_named=NO_TABLES,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tests.proof.recoveries.recovered_server import Described, Row
-from walkeeper_replay.change_rows import Change
+from walkeeper_replay.changes.change_rows import Change
 
 RENAMED = ("reg", "mood")  # types of names, and of labels
 

@@ -36,8 +36,8 @@ from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.change_rows import Change
-from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import next_record_lsn, pass_over

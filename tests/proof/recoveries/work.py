@@ -15,7 +15,7 @@ import psycopg
 
 from tests.proof.recoveries import rewrites
 from tests.replay.schemas import COLUMNS, SINCE_14, TYPES
-from tests.replay.sessions import Session
+from tests.replay.sessions import PreparedTransactions, Session
 from tests.support.postgres_server import PostgresServer
 
 Table = tuple[str, list[tuple[str, str]]]
@@ -86,7 +86,7 @@ class Work:
         """True if no table becomes unlogged (see `crash`)."""
         self.done: list[str] = []
         self._number = 0
-        self._prepared: list[str] = []
+        self._prepared = PreparedTransactions(self.random)
         self._values: dict[str, list[str]] = {}
         """Expressions over the row's number `i` by a type's name."""
         self._connect()
@@ -148,7 +148,7 @@ class Work:
         """Commit every open and every prepared transaction."""
         for session in self.sessions:
             session.end("COMMIT")
-        for gid in self._prepared:
+        for gid in self._prepared.gids:
             assert self.sessions[0].run(f"COMMIT PREPARED '{gid}'"), gid
         self._disconnect()
 
@@ -162,7 +162,7 @@ class Work:
         rows = [self._insert, self._insert, self._update, self._update, self._delete, self._lock]
         outside = (
             [Session.begin] * 4
-            + [self._vacuum, self._end_prepared, self._schema, self._schema]
+            + [self._vacuum, self._prepared.end_one, self._schema, self._schema]
             + [self._rewrite] * 4
             + rows
         )
@@ -234,15 +234,10 @@ class Work:
 
     def _end(self, session: Session) -> None:
         how = self.random.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK", "PREPARE"))
-        if how != "PREPARE":
+        if how == "PREPARE":
+            self._prepared.prepare(session, self._next())
+        else:
             session.end(how)
-        elif session.end(f"PREPARE TRANSACTION 'g{self._next()}'"):
-            self._prepared.append(f"g{self._number}")
-
-    def _end_prepared(self, session: Session) -> None:
-        if self._prepared:
-            gid = self._prepared.pop(self.random.randrange(len(self._prepared)))
-            session.run(f"{self.random.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'")
 
     def _savepoint(self, session: Session) -> None:
         for _ in range(70 if self.goes_deep and self.random.random() < 0.05 else 1):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from tests.proof.sim.oracle import Committed, Oracles
 from tests.proof.sim.world import World
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_safekeeper.consensus.acceptor_events import Received
 from walkeeper_safekeeper.driver import Driver

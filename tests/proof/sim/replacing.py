@@ -25,9 +25,9 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus import newcomers
-from walkeeper_proposer.consensus.changing import Goal, cancel_change, change_members
-from walkeeper_proposer.consensus.deciding import Answers, Batch, Steps
+from walkeeper_proposer.consensus.members import newcomers
+from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
+from walkeeper_proposer.consensus.members.deciding import Answers, Batch, Steps
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined

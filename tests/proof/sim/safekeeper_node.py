@@ -42,7 +42,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.retention import remove_unwanted
+from walkeeper_safekeeper.hosting.retention import remove_unwanted
 from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
 
 RESTART_MS, TICK_MS = (200, 4000), (900, 1100)

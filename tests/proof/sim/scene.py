@@ -23,7 +23,7 @@ from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_proposer.consensus.campaign import Purpose
-from walkeeper_proposer.consensus.changing import Goal
+from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.proposer_events import Stop
 from walkeeper_safekeeper.consensus.durable import Durable
 

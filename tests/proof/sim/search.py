@@ -65,6 +65,19 @@ class Run:
     facts: Counter[str]
 
 
+def outcome_of(story: Callable[[], object]) -> tuple[int, str, str]:
+    """Run a story to its end; return the exit code, the oracle that spoke, and what it said."""
+    try:
+        story()
+    except Violation as error:
+        return VIOLATED, error.oracle, f"VIOLATION {error}"
+    except NoProgress as error:
+        return STUCK, "Progress", f"NO PROGRESS {error}"
+    except Exception:
+        return BROKEN, "", traceback.format_exc()
+    return PASSED, "", ""
+
+
 def run(
     seed: int,
     *,
@@ -77,15 +90,7 @@ def run(
 
 def run_story(story: Story) -> Run:
     """Run it to its end, and return what came of it."""
-    code, oracle, text = PASSED, "", ""
-    try:
-        story.run()
-    except Violation as error:
-        code, oracle, text = VIOLATED, error.oracle, f"VIOLATION {error}"
-    except NoProgress as error:
-        code, oracle, text = STUCK, "Progress", f"NO PROGRESS {error}"
-    except Exception:
-        code, oracle, text = BROKEN, "", traceback.format_exc()
+    code, oracle, text = outcome_of(story.run)
     world, acknowledged = story.world, len(story.oracles.acknowledged.wal)
     return Run(
         seed=world.seed,

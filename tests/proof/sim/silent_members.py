@@ -15,11 +15,11 @@ from tests.proof.sim.replacing import NEWCOMER, Newcomer, Operator
 from tests.proof.sim.scene import Command, Scene
 from tests.proof.sim.zones import zone_of
 from walkeeper_common.quorum import shown_spare, spare_id
-from walkeeper_proposer.consensus import newcomers
-from walkeeper_proposer.consensus.changing import Goal
-from walkeeper_proposer.consensus.deciding import Steps
-from walkeeper_proposer.consensus.repairing import Auditor, Repair, well_members
-from walkeeper_proposer.consensus.sparing import SpareGoal, change_spares
+from walkeeper_proposer.consensus.members import newcomers
+from walkeeper_proposer.consensus.members.changing import Goal
+from walkeeper_proposer.consensus.members.deciding import Steps
+from walkeeper_proposer.consensus.members.repairing import Auditor, Repair, well_members
+from walkeeper_proposer.consensus.members.sparing import SpareGoal, change_spares
 
 GRACE_S = 2.5
 LOOK_MS = 500

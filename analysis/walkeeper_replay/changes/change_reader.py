@@ -1,0 +1,466 @@
+"""Row changes: who inserted, updated or deleted which row when, with old and new values.
+
+    reader = ChangeReader(files, plan, history, database, base)
+    reader.find(["public.t"], start_lsn, end_lsn)      -> FoundChanges; `read` gives them one by one
+
+WAL of wal_level=replica says which tuple a record is about, and the page has the rest. After the
+record, a deleted tuple's bytes are still there, and so are an update's old and new version. So this
+needs only redo of the tables' pages, from the beginning of the WAL or a base backup on.
+
+Contract: only committed changes, in the order of commits. Rows moved by VACUUM FULL, CLUSTER or a
+rewriting ALTER TABLE are no changes. TRUNCATE is one, without the rows. Values are text as
+PostgreSQL prints it, by column. A value or row that cannot be known is absent, and `coverage` says
+so. Columns are those that the table had when the change was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.segment_index import Facts, ProvenIndex
+from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.changes.change_events import (
+    TableFile,
+    emptied,
+    is_emptied_again,
+    taken_back,
+    versions,
+    where,
+)
+from walkeeper_replay.changes.change_rows import (
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    FoundChanges,
+    Piece,
+    coverage_of_pairs,
+    covered,
+    rows_at,
+)
+from walkeeper_replay.changes.changed_values import changed_values
+from walkeeper_replay.changes.described_tables import DescribedTables
+from walkeeper_replay.changes.lost_changes import LostChanges
+from walkeeper_replay.changes.undescribed import (
+    BEGAN_BEFORE,
+    CUT_OFF_RANGE,
+    Undescribed,
+    described_files,
+    other_databases,
+    range_without_loads,
+    undescribed_files,
+    unnamed_heirs,
+)
+from walkeeper_replay.columns.damaged_values import damaged_change
+from walkeeper_replay.redo.apply import (
+    DELETED,
+    INSERTED,
+    NEW,
+    OLD,
+    RECORD_CHANGES,
+    RECORD_VERSIONS,
+)
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.store import Events, PageStore, Relation
+from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
+from walkeeper_replay.text.coverage import COMPLETE, reason
+from walkeeper_replay.tuples.row_versions import joined
+from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
+
+_OPERATIONS = np.zeros(8, np.uint8)  # by the kind of an event
+_OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
+_IS_OF_ROW = np.zeros(8, bool)
+_IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
+REWRITTEN = reason("the same transaction rewrote the table")
+LOST = reason("WAL before it is missing or damaged")
+CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
+
+
+@dataclass
+class ChangeReader:
+    """Changes of some tables of one database, in a range of LSNs."""
+
+    files: WalFiles
+    plan: Plan
+    history: CatalogHistory
+    database: Database
+    base: BaseDirectory | None = None
+    on_problem: OnProblem = raise_fatal
+    index: ProvenIndex | None = None
+    later: Catalog | None = None
+    """Catalogs that name labels, roles, and what regclass and its like print, or None."""
+    _heaps: HeapFiles = field(default_factory=HeapFiles)
+    _lost_from: int | None = None
+
+    @cached_property
+    def described(self) -> DescribedTables:
+        """The tables as the catalogs have them."""
+        return DescribedTables(self.history, self.database, self.later)
+
+    def read(
+        self,
+        names: Sequence[str] = (),
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        share: tuple[int, int] = (0, 1),
+    ) -> list[Change]:
+        """Return the changes that `find` finds, one by one."""
+        return self.find(names, start_lsn, end_lsn, share=share).changes()
+
+    def find(
+        self,
+        names: Sequence[str] = (),
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        share: tuple[int, int] = (0, 1),
+    ) -> FoundChanges:
+        """Return changes of the tables named, or of all of users' if none is.
+
+        Their transactions' commit records end in (start, end]. A transaction is taken whole, so of
+        two ranges side by side each change is in one. `share` is (number, count): one part of so
+        many. Whole tables are shared, so that no change is torn.
+        """
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        files = self.shares(names, end, share[1])[share[0]]
+        return self.found_in(self._replayed(files, end), files, start_lsn, end)
+
+    def shares(self, names: Sequence[str], end: int, count: int) -> list[list[TableFile]]:
+        """Return the files of the tables in so many shares; those of one table are in one."""
+        self._refuse_unknown(names, end)
+        every = self._files(names, end)
+        self.described.insists = bool(names)
+        return [[file for file in every if file.oid % count == part] for part in range(count)]
+
+    def found_in(
+        self, store: PageStore, files: list[TableFile], start_lsn: int, end: int
+    ) -> FoundChanges:
+        """Return the changes of files that a store has replayed, in the order of commits."""
+        store.take_events()
+        store.events = [joined(store.events)]
+        found = self.part_in(store, files, start_lsn, end)
+        found.rewritten = self.rewritten_in(files, start_lsn, end)
+        return found
+
+    def rewritten_in(self, files: list[TableFile], start_lsn: int, end: int) -> dict[int, Table]:
+        """Return the tables that a commit in the range, read before, gave rows of another file."""
+        again = {oid for oid, lsn in self._rewriting(files) if start_lsn < lsn <= end}
+        changed = {each.relfilenode for each in self._heaps.changed}
+        again |= self._lost.note({file.oid for file in files}, start_lsn, end, changed)
+        return self.described.last(again)
+
+    def part_in(
+        self, store: PageStore, files: list[TableFile], start_lsn: int, end: int
+    ) -> FoundChanges:
+        """Return the changes of the events that a store has, of commits in (start, end]."""
+        rewriting = self._rewriting(files)
+        own = (self._of_file(store, piece, start_lsn, end, rewriting) for piece in files)
+        found = FoundChanges([piece for pieces in own for piece in pieces])
+        if cut_off := self.cut_off(start_lsn, end):
+            found.doubt(lambda rows: np.isin(rows["top_xid"], cut_off), CUT_OFF)
+        if self._lost_from is not None:
+            lost_from = self._lost_from
+            found.doubt(lambda rows: rows["commit_lsn"] > lost_from, LOST)
+        return found
+
+    def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
+        """List transactions committed in the range that had begun before the WAL. Their work there
+        is not known. With a base backup, they had begun before its part of the WAL."""
+        begin = max(self._begin_lsn, start_lsn)
+        end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
+        commits = xids.commits.columns
+        tops = np.unique(commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)])
+        found: list[int] = tops[xids.began_before(tops)].tolist()
+        return found
+
+    @property
+    def _begin_lsn(self) -> int:
+        return self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
+
+    @property
+    def _source(self) -> str:
+        return "this WAL" if self.base is None else "the base backup"
+
+    def cut_off_range(self) -> Undescribed:
+        """Return the part of a range that lies before the WAL, or before the base backup."""
+        return Undescribed(
+            "range", f"before {Lsn(self._begin_lsn)}", CUT_OFF_RANGE.format(self._source)
+        )
+
+    def undescribed(
+        self,
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        xid: int | None = None,
+        others: bool = False,
+        names: Sequence[str] = (),
+    ) -> list[Undescribed]:
+        """Return what was changed in the range and `read`, called before, could not show.
+
+        `xid`: only by this transaction. `others`: with the databases that are not this reader's,
+        and else with those that had its name.
+        `names`: with the heirs of these tables that are not among them.
+        """
+        oid = self.database.oid
+        found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
+        found += range_without_loads(self.history, start_lsn, end_lsn)
+        found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += self.undecoded(xid)
+        found += [
+            Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
+            for each in self.cut_off(start_lsn, end_lsn)
+            if xid in (None, each)
+        ]
+        if names:
+            at = self.history.end_lsn if end_lsn is None else end_lsn
+            found += unnamed_heirs(
+                self.described.catalog(at), names, knows_all=self.base is not None
+            )
+        only = None if others else self._namesakes(start_lsn, end_lsn)
+        return found + other_databases(self.history, self._heaps, oid, start_lsn, xid, only)
+
+    def _namesakes(self, start_lsn: int, end_lsn: int | None) -> set[int]:
+        """Return the other databases that had this one's name, if the caller names it so."""
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        own = self.database
+        return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)
+
+    def undecoded(self, xid: int | None = None) -> list[Undescribed]:
+        """Return the tables of which changes were left out, or are not in the WAL."""
+        found = [Undescribed("table", *each) for each in sorted(self.described.undecoded.items())]
+        return found + self._lost.found(xid)
+
+    def remarks(self, xid: int | None = None) -> list[Undescribed]:
+        """Return the tables whose rows DDL gave other values, which is no change of a row."""
+        return self._lost.remarks(xid)
+
+    @cached_property
+    def _lost(self) -> LostChanges:
+        steps = self.history.file_steps(self.database.oid)
+        return LostChanges(steps, self.history.xids.commits, self.described.catalog)
+
+    def take_heaps(self, heaps: HeapFiles) -> None:
+        """Use changed files that others have found, instead of those of `find`."""
+        self._heaps = heaps
+
+    def _files(self, names: Sequence[str], end: int) -> list[TableFile]:
+        """Return every file that one of the tables had before `end`."""
+        history = self.history
+        owners = [
+            (relation, named)
+            for relation, owned in history.names().items()
+            for named in owned
+            if relation.database == self.database.oid and named.begin <= end
+            and named.kind in ("r", "m") and named.oid >= 16384
+        ]  # fmt: skip
+        tables = list({(named.schema, named.name, named.oid) for _, named in owners})
+        asked = tables if not names else [each for name in names for each in meant(name, tables)]
+        oids = {oid for _, _, oid in asked}
+        rewritten = history.file_steps(self.database.oid).rewritten
+        found: dict[Relation, TableFile] = {}
+        for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
+            if named.oid not in oids:
+                continue
+            if relation in found:  # its row of pg_class was updated, the file is the same
+                known = found[relation]
+                toast = known.toast or self.described.toast_of(named)
+                found[relation] = TableFile(
+                    relation, known.begin, named.end, named.oid, toast, known.follows
+                )
+                continue
+            table = self.described.catalog(max(named.begin, 1)).classes.get(named.oid)
+            if table is not None and table.persistence != "p":
+                continue
+            place = self.described.toast_of(named)
+            before = [f.relation for f in found.values() if f.oid == named.oid]
+            # SET TABLESPACE, of a table or of its database, copies the file as it is.
+            follows = bool(before) and before[-1].tablespace == relation.tablespace
+            follows = follows and relation.relfilenode not in rewritten
+            found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
+        return list(found.values())
+
+    def _refuse_unknown(self, names: Sequence[str], end: int) -> None:
+        """Raise HistoryError for a name without a table: the others' changes are no whole answer.
+
+        A stream waits for such a table.
+        """
+        for name in names:
+            if not self._files([name], end):
+                raise HistoryError(self._absent(name, end))
+
+    def _absent(self, name: str, end: int) -> str:
+        if self.described.catalog(end).is_partitioned(name):
+            return IS_PARTITIONED.format(name)
+        return (
+            f"no table {name} in database {self.database.name} in this WAL "
+            "(of unlogged and temporary ones it has no rows)"
+        )
+
+    def store_of(self, files: list[TableFile]) -> PageStore:
+        """Return a store that replays these files."""
+        tables = {f.relation: RECORD_CHANGES for f in files}
+        toast = {f.toast: RECORD_VERSIONS for f in files if f.toast is not None}
+        return PageStore(
+            wanted=[*tables, *toast],
+            base=self.base,
+            record_level=RECORD_CHANGES,
+            levels={**tables, **toast},
+        )
+
+    def _replayed(self, files: list[TableFile], end: int) -> PageStore:
+        store = self.store_of(files)
+        pass_over(
+            self.files, self.plan, [store.add, self._heaps.add],
+            until=end, check_crc=False, on_problem=self._noted, shortcut=self._shortcut(store),
+        )  # fmt: skip
+        return store
+
+    def _shortcut(self, store: PageStore) -> Shortcut | None:
+        """Leave out segments that change no table of this reader, and none without a name."""
+        if self.index is None:
+            return None
+        described = described_files(self.history, self.database.oid)
+
+        def is_needed(facts: Facts) -> bool:
+            others = (Relation(*row) for row in facts.heap_files.tolist())
+            return store.wants(facts) or not all(map(described, others))
+
+        return Shortcut(self.index, is_needed)
+
+    def _noted(self, problem: Problem) -> None:
+        """Note where the first WAL is missing, if the caller reads on."""
+        self.on_problem(problem)
+        if problem.fatal:
+            place = problem.start_lsn or 0
+            self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
+
+    def _of_file(
+        self,
+        store: PageStore,
+        file: TableFile,
+        start: int,
+        end: int,
+        rewriting: set[tuple[int, int]],
+    ) -> list[Piece]:
+        events, relation = store.events[0], store.want(file.relation)
+        rows = events.rows[events.rows["relation"] == relation]
+        places = self.history.xids.commits.rows(rows["xid"])
+        lsns = np.append(self._commit_lsns, 0)[places]
+        kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start) & (lsns <= end)
+        kept &= (rows["start_lsn"] >= emptied(store, file)) & (rows["start_lsn"] < end)
+        kept &= ~taken_back(rows)
+        rows, lsns = where(kept, rows, lsns)
+        steps = self.history.file_steps(self.database.oid)
+        if (swap_lsn := steps.rewritten.get(file.relation.relfilenode)) is not None:
+            copied = (lsns == file.begin) & (rows["start_lsn"] < swap_lsn)
+            if start < file.begin <= end:
+                has_copies = bool(copied.any())
+                self._lost.note_rewrite(
+                    file.oid, file.begin, has_copies=has_copies, is_asked=self.described.insists
+                )
+            if not steps.is_created_in(file.oid, file.begin):
+                rows, lsns = where(~copied, rows, lsns)
+        # A commit that rewrote the table has the new columns, and rows of older files the old ones.
+        others = [lsn for oid, lsn in rewriting if (oid, file.begin < lsn) == (file.oid, True)]
+        doubtful = np.isin(
+            lsns, [lsn for lsn in others if not self.described.has_same_columns(file, lsn)]
+        )
+        changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
+        if not doubtful.all():
+            fetch = self._fetch(store, file)
+            known = where(~doubtful, rows, lsns)
+            changes += self._decoded(events, *known, file, fetch)
+        begun = emptied(store, file)
+        is_emptied = file.follows or (
+            is_emptied_again(store, file) and not steps.is_created_in(file.oid, file.begin)
+        )
+        if is_emptied and start < file.begin and begun < end:
+            changes += self._truncation(file, begun)
+        is_whole = store.extents[relation].begins_empty
+        return [replace(piece, is_whole=is_whole) for piece in changes]
+
+    @property
+    def _commit_lsns(self) -> Column:
+        return self.history.xids.commits.columns.end_lsn
+
+    def _rewriting(self, files: list[TableFile]) -> set[tuple[int, int]]:
+        """Return (table, commit's end) of each commit that rewrote one of the tables."""
+        steps = self.history.file_steps(self.database.oid)
+        return {(oid, lsn) for oid in {f.oid for f in files} for lsn in steps.rewriting(oid)}
+
+    def _without_values(self, rows: Column, file: TableFile) -> list[Piece]:
+        """Return changes by transactions that also rewrote the table."""
+        made = self._made(rows)
+        found = []
+        for lsn in np.unique(made["commit_lsn"]).tolist():
+            if (table := self.described.of_file(file, lsn)[1]) is not None:
+                own = made[made["commit_lsn"] == lsn]
+                found.append(Piece(table, own, None, covered(len(own), REWRITTEN)))
+        return found
+
+    def _made(self, rows: Column) -> Column:
+        """Return events as rows of CHANGE_ROW."""
+        operations = _OPERATIONS[rows["kind"]]
+        return rows_at(self.history.xids.commits, rows["xid"], rows["start_lsn"], operations)
+
+    def _truncation(self, file: TableFile, start: int) -> list[Piece]:
+        """Return the truncation before a file, which its commit made; values are not in the WAL."""
+        commit = self.history.xids.commits.at(file.begin)
+        known = self.described.catalog(file.begin).classes.get(file.oid)
+        if commit is None or known is None:
+            return []
+        table = self.described.table(self.described.catalog(file.begin), known)
+        if table is None:
+            return []
+        one = np.array([commit.top_xid]), np.array([start]), np.array([TRUNCATE])
+        return [Piece(table, rows_at(self.history.xids.commits, *one), None, covered(1, COMPLETE))]
+
+    def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
+        """Return the chunks of every value that was ever seen."""
+        if file.toast is None:
+            return nothing
+        events, relation = store.events[0], store.want(file.toast)
+        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["length"] > 0)]
+        return Chunks(events.arena, rows["place"], rows["length"])
+
+    def _decoded(
+        self, events: Events, rows: Column, lsns: Column, file: TableFile, fetch: Fetch
+    ) -> list[Piece]:
+        """Decode rows, grouped by what the table looked like at `lsns`, where they committed."""
+        places = self.history.last_changes(lsns)
+        found: list[Piece] = []
+        for place in np.unique(places).tolist():
+            own, lsns_of = where(places == place, rows, lsns)
+            catalog, table = self.described.of_file(file, int(lsns_of[0]))
+            if table is not None:
+                found.append(self._paired(events, own, table, catalog, fetch))
+        return found
+
+    def _paired(
+        self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
+    ) -> Piece:
+        """Join an update's two versions, which have the same record, to one change."""
+        values = changed_values(events, rows, table, catalog, fetch)
+        if len(damaged := values.damaged()):
+            lsn = int(rows["start_lsn"][damaged[0]])
+            self.described.undecoded[table.shown] = damaged_change(self.plan, lsn)
+        shown, before, after = versions(rows)
+        made = self._made(rows[shown])
+        made["old"], made["new"] = before, after
+        return Piece(table, made, values, coverage_of_pairs(values, shown, before))

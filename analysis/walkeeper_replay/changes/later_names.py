@@ -1,0 +1,74 @@
+"""Changes in the names that tables and columns have later: SQL of today means the same rows. Pure.
+
+    in_later_names(changes, catalog) -> the changes, their tables as `catalog` names them
+    renamed(rows, before, after)     -> an Arrow table's columns of one in the names of the other
+
+Contract: a table is its OID, and a column its number. Names may be exchanged. A change of a table
+or column that is not there later has a coverage that says so, and keeps its own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from walkeeper_replay.catalogs.catalog import Attribute, Catalog, Table
+from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.text.coverage import Coverage, reason, together
+
+DROPPED = reason("the table was dropped since")
+_COLUMNS_DROPPED = "a column was dropped since: {}"
+
+
+def in_later_names(changes: Sequence[Change], catalog: Catalog) -> list[Change]:
+    """Return the changes, for statements to a server that has these catalogs."""
+    later: dict[int, tuple[Table, Table, dict[str, str], Coverage]] = {}
+    found = []
+    for change in changes:
+        key = id(change.table)  # The entry keeps the table, and so its id.
+        if key not in later:
+            later[key] = (change.table, *_later(change.table, catalog))
+        _, table, names, why = later[key]
+        coverage = change.coverage if why.has_all else together([change.coverage, why])
+        old, new = (_named(row, names) for row in (change.old, change.new))
+        found.append(replace(change, table=table, old=old, new=new, coverage=coverage))
+    return found
+
+
+def _later(table: Table, catalog: Catalog) -> tuple[Table, dict[str, str], Coverage]:
+    """Return a table in its later names, its columns' names by the earlier ones, and what lacks."""
+    same = {a.name: a.name for a in table.columns}
+    known = catalog.classes.get(table.oid)
+    if known is None:
+        return table, same, DROPPED
+    after = {a.number: a for a in catalog.attributes.get(table.oid, []) if not a.dropped}
+    gone = [a.name for a in table.columns if a.number not in after]
+    if gone:
+        return table, same, reason(_COLUMNS_DROPPED.format(", ".join(gone)))
+    own = tuple(_later_attribute(a, after) for a in table.attributes)
+    names = {a.name: after[a.number].name for a in table.columns}
+    key = tuple(names[name] for name in table.key)
+    made = replace(table, schema=known.schema, name=known.name, attributes=own, key=key)
+    return made, names, together(())
+
+
+def _later_attribute(attribute: Attribute, after: dict[int, Attribute]) -> Attribute:
+    found = after.get(attribute.number)
+    if found is None:
+        return attribute
+    return replace(attribute, name=found.name, generated=found.generated)
+
+
+def _named(row: dict[str, str | None] | None, names: dict[str, str]) -> Any:
+    return None if row is None else {names[name]: value for name, value in row.items()}
+
+
+def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
+    """Return the columns that both have, in the names of `after`, and whether these are all."""
+    names = {a.number: a.name for a in after.columns}
+    own = {a.name: names.get(a.number) for a in before.columns}
+    kept = [name for name in rows.column_names if own.get(name, name) is not None]
+    made = rows.select(kept).rename_columns([own.get(name, name) for name in kept])
+    made = made.replace_schema_metadata(rows.schema.metadata)
+    return made, len(kept) == len(rows.column_names)

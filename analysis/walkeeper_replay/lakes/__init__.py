@@ -1,0 +1,1 @@
+"""Tables of a lake: as sinks of changes, or as mirrors of tables by their keys."""

@@ -1,0 +1,1 @@
+"""Changes of a log that grows: window after window, with the transactions that are still open."""

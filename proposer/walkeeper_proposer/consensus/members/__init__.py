@@ -1,0 +1,1 @@
+"""The change of members: what follows a configuration, who decides it, newcomers and spares."""

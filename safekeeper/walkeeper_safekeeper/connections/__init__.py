@@ -1,0 +1,1 @@
+"""New connections: who gets in, how many do, and which one is next when many arrive."""
