@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.tls_files import TlsFiles
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.framed_connection import FramedConnection, MakeFeed, Owner
 from walkeeper_common.shell.tls_layer import TlsLayer
 from walkeeper_common.shell.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import PREFACE, Message, encode
@@ -38,9 +38,14 @@ class Hears(Silent):
 
 
 async def encrypted(
-    end: socket.socket, layer: TlsLayer, owner: Hears, received: bytes = b""
+    end: socket.socket,
+    layer: TlsLayer,
+    owner: Owner,
+    received: bytes = b"",
+    make_feed: MakeFeed | None = None,
 ) -> FramedConnection:
-    loop, connection = asyncio.get_running_loop(), FramedConnection(lambda _: owner)
+    loop = asyncio.get_running_loop()
+    connection = FramedConnection(lambda _: owner, make_feed=make_feed)
     await loop.create_connection(lambda: TlsOpening(layer, connection, received), sock=end)
     return connection
 
