@@ -58,7 +58,7 @@ MINUTES ?= 60
 AZURITE = $(VENV)/servers/node_modules/.bin/azurite-blob
 
 # A change of these installs anew: what is compiled, and the scripts.
-COMPILED := cli/scripts/* fastpath/*/*.pyx $(addprefix analysis/*/*/*.,pyx pxi pxd)
+COMPILED := cli/scripts/* $(addprefix fastpath/*/*.,pyx pxi) $(addprefix analysis/*/*/*.,pyx pxi pxd)
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 # The fast path of a commit is compiled where gcc and Python's headers are; the others go without.

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.metrics import Times
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import (
     Answering,
+    Commits,
     Disk,
     Expected,
     ExpectedFrames,
     FastAppends,
     FastStream,
     Frames,
+    Leading,
+    Libpq,
     Receiving,
+    StreamEnds,
+    Streaming,
     TakeFrames,
 )
 
@@ -38,6 +44,10 @@ class StreamPath(FastStream):
     feedback: Sequence[Feedback]
 
     def __init__(self, expected: ExpectedFrames, connections: Sequence[Answering], /) -> None: ...
+    def lead(self, leader: Leading, /) -> None: ...
+    def end(self) -> None: ...
+    def stream(self, begin_lsn: int, wal: memoryview, /) -> bool: ...
+    def acknowledge(self, link: int, memory: bytearray, size: int, /) -> int: ...
     def send(self, begin_lsn: int, wal: memoryview, /) -> bool: ...
     def take(self, link: int, memory: bytearray, size: int, /) -> int | None: ...
     def settled(
@@ -45,3 +55,32 @@ class StreamPath(FastStream):
     ) -> (
         tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None
     ): ...
+
+class CommitClock(Commits):
+    @property
+    def times(self) -> Times: ...
+    def on_wal(self, end_lsn: int, /) -> int: ...
+    def on_commit(self, commit_lsn: int, /) -> int: ...
+    def forget(self) -> None: ...
+
+class PrimaryPath(StreamEnds):
+    received_lsn: int
+    flush_lsn: int
+    apply_lsn: int
+    silent_statuses: int
+    feedback: Sequence[Feedback] | None
+
+    def __init__(
+        self,
+        owner: Streaming,
+        status: bytes,
+        /,
+        *,
+        gathered_bytes_max: int,
+        silent_statuses_ask: int,
+    ) -> None: ...
+    @property
+    def on_readable(self) -> Callable[[], object]: ...
+    def open(self, connection: Libpq, commits: Commits, /) -> None: ...
+    def close(self) -> None: ...
+    def stream_first(self, stream: FastStream, /) -> None: ...

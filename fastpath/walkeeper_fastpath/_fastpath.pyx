@@ -24,6 +24,7 @@ import os
 
 from crc32c import crc32c
 from walkeeper_common.errors import StorageError, WalkeeperError
+from walkeeper_common.metrics import Times
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -440,6 +441,9 @@ cdef inline void put_be32(unsigned char *at, uint32_t number) noexcept nogil:
         at[i] = <unsigned char>(number >> (24 - 8 * i))
 
 
+cdef class PrimaryPath  # _primary.pxi
+
+
 cdef class StreamPath:
     cdef unsigned char head[APPEND_BYTES]
     cdef unsigned char acks[MEMBERS_MAX][ACK_BYTES]
@@ -455,8 +459,10 @@ cdef class StreamPath:
     cdef int set_count, member_count
     cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, told_commit_lsn
     cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
-    cdef bint has_news
+    cdef bint has_news, has_told
     cdef list channels, sent
+    cdef object leader, waiting  # the driver, until the template is void, and its events
+    cdef PrimaryPath primary
     cdef readonly uint64_t end_lsn
     cdef readonly uint64_t commit_lsn
     cdef readonly object feedback
@@ -499,6 +505,57 @@ cdef class StreamPath:
         self.unsettled_bytes_max, self.unsettled_bytes = expected.unsettled_bytes_max, 0
         self.feedback = expected.feedback
         self.channels, self.sent = [Channel(one) for one in connections], []
+
+    def lead(self, leader):
+        self.leader, self.waiting = leader, leader.waiting
+
+    def end(self):
+        self.leader = None
+
+    def stream(self, begin_lsn, memoryview wal not None):
+        return self.send_led(begin_lsn, wal)
+
+    cdef bint send_led(self, uint64_t begin_lsn, memoryview wal) except -1:
+        """Send, and tell the leader that there is news; do nothing if the template is void."""
+        leader = self.leader
+        if leader is None or leader.is_running:
+            return False
+        leader.is_running = True
+        try:
+            is_sent = self.send(begin_lsn, wal)
+            if is_sent:
+                self.tell(leader)
+        finally:
+            leader.is_running = False
+        if self.waiting:
+            leader.run_waiting()
+        return is_sent
+
+    def acknowledge(self, int link, bytearray memory not None, Py_ssize_t size):
+        cdef uint64_t told_lsn = 0
+        leader = self.leader
+        if leader is None or leader.is_running:
+            return 0
+        if not self.take_acks(link, memory, size, &told_lsn):
+            return 0
+        leader.is_running = True
+        try:
+            if told_lsn:  # commits wait for this
+                if self.primary is None or not self.primary.report(told_lsn, self.feedback):
+                    leader.report(told_lsn, self.feedback)
+            self.tell(leader)
+        finally:
+            leader.is_running = False
+        if self.waiting:
+            leader.run_waiting()
+        return size
+
+    cdef int tell(self, leader) except -1:
+        """Tell the leader once that `settled` has news."""
+        if self.has_news and not self.has_told:
+            self.has_told = True
+            leader.on_news()
+        return 0
 
     cdef take_zones(self, given):
         """Take the ack rule of each set that counts zones: number, then each member's zone."""
@@ -556,6 +613,13 @@ cdef class StreamPath:
         return True
 
     def take(self, int link, bytearray memory not None, Py_ssize_t size):
+        cdef uint64_t told_lsn = 0
+        return told_lsn if self.take_acks(link, memory, size, &told_lsn) else None
+
+    cdef bint take_acks(
+        self, int link, bytearray memory, Py_ssize_t size, uint64_t *told_lsn
+    ) except -1:
+        """Take whole acks. `told_lsn` becomes the LSN to report if commit_lsn moves."""
         cdef int i
         cdef Py_ssize_t at
         cdef uint64_t flush_lsn, durable_commit_lsn = 0
@@ -563,33 +627,34 @@ cdef class StreamPath:
         if not 0 <= size <= PyByteArray_GET_SIZE(memory):
             raise ValueError(f"{size=} {len(memory)=}")
         if size == 0 or size % ACK_BYTES:
-            return None
+            return False
         for i in range(self.member_count):
             if self.links[i] == link:
                 break
         else:
-            return None
+            return False
         flush_lsn = self.flush_lsns[i]
         for at in range(0, size, ACK_BYTES):
             if memcmp(frame + at, self.acks[i], ACK_TERM_BYTES) != 0:
-                return None
+                return False
             if memcmp(
                 frame + at + ACK_FEEDBACK_AT, self.acks[i] + ACK_FEEDBACK_AT,
                 ACK_BYTES - ACK_FEEDBACK_AT
             ) != 0:
-                return None
+                return False
             if be64(frame + at + ACK_FLUSH_AT) < flush_lsn:
-                return None
+                return False
             flush_lsn = be64(frame + at + ACK_FLUSH_AT)
             durable_commit_lsn = be64(frame + at + ACK_COMMIT_AT)
         if flush_lsn > self.end_lsn:
-            return None
+            return False
         self.flush_lsns[i], self.durable_commit_lsns[i] = flush_lsn, durable_commit_lsn
         self.has_acked[i] = self.has_news = True
-        if not self.commit_moves():
-            return 0
-        flush_lsn = min(self.commit_lsn, self.end_lsn)
-        return flush_lsn if flush_lsn >= self.start_lsn else 0
+        if self.commit_moves():
+            flush_lsn = min(self.commit_lsn, self.end_lsn)
+            if flush_lsn >= self.start_lsn:
+                told_lsn[0] = flush_lsn
+        return True
 
     cdef bint commit_moves(self) noexcept:
         """Move commit_lsn to what a quorum of each set has in this term (R10)."""
@@ -653,5 +718,9 @@ cdef class StreamPath:
         for i in range(self.member_count):
             self.has_acked[i] = False
         sent, self.sent = self.sent, []
-        self.has_news, self.unsettled_bytes = False, 0
+        self.has_news = self.has_told = False
+        self.unsettled_bytes = 0
         return self.commit_lsn, self.told_commit_lsn, sent, acks
+
+
+include "_primary.pxi"

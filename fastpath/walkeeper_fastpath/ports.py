@@ -1,14 +1,16 @@
 """The ports of the compiled fast path to the core, the disk and the connections, and its own two.
 
 `FastAppends` is the fast path as a safekeeper's driver uses it, `FastStream` as a proposer's does.
+`StreamEnds` is the side of a proposer that faces PostgreSQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Protocol, TypeAlias
 
 from walkeeper_common.buffers import Buffer
+from walkeeper_common.metrics import Times
 from walkeeper_common.wire.messages import Feedback
 
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
@@ -175,6 +177,24 @@ class FastAppends(Protocol):
         ...
 
 
+class Leading(Protocol):
+    """The driver of a leader. No other event comes in between while `is_running` is True."""
+
+    is_running: bool
+
+    @property
+    def waiting(self) -> Sized:
+        """Return the events that came meanwhile; `run_waiting` is called if there are any."""
+        ...
+
+    def run_waiting(self) -> object: ...
+    def on_news(self) -> object:
+        """Take the note that `settled` has news, once until it is called."""
+        ...
+
+    def report(self, commit_lsn: int, feedback: Sequence[Feedback], /) -> object: ...
+
+
 class FastStream(Protocol):
     """The stream of one leader: WAL to all members that keep up, and their acks.
 
@@ -182,6 +202,24 @@ class FastStream(Protocol):
 
     @property
     def feedback(self) -> Sequence[Feedback]: ...
+    def lead(self, leader: Leading, /) -> None:
+        """Take the leader that `stream` and `acknowledge` work for, until `end`."""
+        ...
+
+    def end(self) -> None:
+        """Take nothing more: the template is void. `settled` goes on to work."""
+        ...
+
+    def stream(self, begin_lsn: int, wal: memoryview, /) -> bool:
+        """Send WAL as `send` does, and tell the leader."""
+        ...
+
+    def acknowledge(self, link: int, memory: bytearray, size: int, /) -> int:
+        """Take acks as `take` does, report, and tell the leader.
+
+        Return `size`, or 0, with no effect, if the core has to see them."""
+        ...
+
     def send(self, begin_lsn: int, wal: memoryview, /) -> bool:
         """Send WAL to all members. Return False, with no effect, if the core has to do it."""
         ...
@@ -196,4 +234,83 @@ class FastStream(Protocol):
         self,
     ) -> tuple[int, int, Sequence[tuple[memoryview, int]], Sequence[tuple[int, int, int]]] | None:
         """Return what StreamTaken has, if there is news since the last call."""
+        ...
+
+
+class Libpq(Protocol):
+    """A connection to PostgreSQL in CopyBoth mode (postgres/replication_connection.py)."""
+
+    @property
+    def wants_write(self) -> bool:
+        """True while the last message has not left: no other may be sent."""
+        ...
+
+    def libpq(
+        self,
+    ) -> tuple[
+        Callable[[], object],
+        Callable[[int], tuple[int, memoryview]],
+        Callable[[bytes], object],
+        Callable[[], int],
+    ]:
+        """Return consume_input, get_copy_data, put_copy_data and flush of libpq itself."""
+        ...
+
+    def flush_rest(self) -> object:
+        """Send later what the socket has not taken."""
+        ...
+
+
+class Streaming(Protocol):
+    """The owner of a primary's stream (postgres/primary.py)."""
+
+    def on_readable(self) -> object:
+        """Read all on the slow path."""
+        ...
+
+    def on_rest(self, payload: memoryview, /) -> object:
+        """Take this CopyData, and read all after it, on the slow path."""
+        ...
+
+    def on_wal(self, begin_lsn: int, wal: memoryview, /) -> object:
+        """Post WAL that the leader's fast path has left."""
+        ...
+
+    def on_stream_over(self, error: Exception | None, /) -> object:
+        """End the connection, by the error or after the stream's end. Raise a defect again."""
+        ...
+
+
+class Commits(Protocol):
+    """The sampled times of commits (postgres/commit_times.py)."""
+
+    @property
+    def times(self) -> Times: ...
+    def on_wal(self, end_lsn: int, /) -> object: ...
+    def on_commit(self, commit_lsn: int, /) -> object: ...
+    def forget(self) -> None: ...
+
+
+class StreamEnds(Protocol):
+    """How far the stream of a primary has come, and what was reported.
+
+    `feedback`: what the last report on the slow path said, if the next may say the same.
+    `silent_statuses`: the statuses sent since anything came.
+    """
+
+    received_lsn: int
+    flush_lsn: int
+    apply_lsn: int
+    silent_statuses: int
+    feedback: Sequence[Feedback] | None
+
+    @property
+    def on_readable(self) -> Callable[[], object]:
+        """Return what the loop calls when the socket has bytes."""
+        ...
+
+    def open(self, connection: Libpq, commits: Commits, /) -> None: ...
+    def close(self) -> None: ...
+    def stream_first(self, stream: FastStream, /) -> None:
+        """Give WAL to this stream first, and report what it commits."""
         ...

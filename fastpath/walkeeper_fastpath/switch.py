@@ -2,7 +2,9 @@
 
     append_path()      the class for a safekeeper's appends, or None
     stream_path()      the class for a proposer's stream, or None
-    feed()             the class that hands it what a safekeeper's connection receives, or None
+    primary_path()     the class for a proposer's stream from its primary, or None
+    commit_clock()     the class that samples the times of commits for the former, or None
+    feed()             the class that hands it what a connection of both receives, or None
     state()            "on", or "off" with the reason, for people
 
 It is optional. Without a compiler at the installation, or with WALKEEPER_FAST_PATH=off, all
@@ -15,7 +17,13 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from walkeeper_fastpath._fastpath import AppendPath, Feed, StreamPath
+    from walkeeper_fastpath._fastpath import (
+        AppendPath,
+        CommitClock,
+        Feed,
+        PrimaryPath,
+        StreamPath,
+    )
 
 VARIABLE = "WALKEEPER_FAST_PATH"
 
@@ -52,6 +60,24 @@ def stream_path() -> type[StreamPath] | None:
     from walkeeper_fastpath._fastpath import StreamPath
 
     return StreamPath
+
+
+def primary_path() -> type[PrimaryPath] | None:
+    """Return the class of the stream from a primary, or None if it is off."""
+    if not is_on():
+        return None
+    from walkeeper_fastpath._fastpath import PrimaryPath
+
+    return PrimaryPath
+
+
+def commit_clock() -> type[CommitClock] | None:
+    """Return the class that samples the times of commits, or None if it is off."""
+    if not is_on():
+        return None
+    from walkeeper_fastpath._fastpath import CommitClock
+
+    return CommitClock
 
 
 def feed() -> type[Feed] | None:

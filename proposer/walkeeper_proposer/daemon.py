@@ -16,6 +16,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
+from walkeeper_fastpath.ports import Commits
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign
@@ -26,7 +27,7 @@ from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical.logical_check import LogicalEnd
-from walkeeper_proposer.postgres.commit_times import CommitTimes
+from walkeeper_proposer.postgres.commit_times import new_commit_times
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.primary_retention import retention_slot
@@ -65,7 +66,7 @@ async def _main(settings: ProposerSettings) -> int:
         tell(f"streaming from {start_lsn}")
 
     linked = LinkedAddresses(settings.safekeepers)
-    commits = CommitTimes()
+    commits = new_commit_times()
     life = _Life(settings, linked.all, on_streaming, commits, linked)
     async with asyncio.TaskGroup() as group:
         sync_state = SyncState(settings.dsn, settings.application_name)
@@ -120,7 +121,7 @@ async def _serve_http(
     life: Callable[[], _Life],
     addresses: Callable[[], Sequence[Address]],
     sync_state: SyncState,
-    commits: CommitTimes,
+    commits: Commits,
     repairs: Repairs,
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
@@ -174,7 +175,7 @@ class _Life:
         settings: ProposerSettings,
         addresses: tuple[Address, ...],
         on_streaming: Callable[[Lsn], None],
-        commits: CommitTimes | None = None,
+        commits: Commits | None = None,
         linked: LinkedAddresses | None = None,
     ) -> None:
         linked = linked or LinkedAddresses(addresses)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
-from walkeeper_fastpath.ports import Answering, FastStream
+from walkeeper_fastpath.ports import Answering, FastStream, Feeding
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -53,7 +54,7 @@ class Links(Protocol):
     """Connections to the safekeepers; LinkUp, LinkLost and Received come back as events."""
 
     def send(self, link: int, message: Message) -> None: ...
-    def answer(self, link: int) -> Answering | None:
+    def answer(self, link: int) -> Feeding | None:
         """Return the link's connection for the fast path, or None if it is down."""
         ...
 
@@ -74,6 +75,10 @@ class PrimaryPort(Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None: ...
+    def stream_first(self, stream: FastStream, /) -> None:
+        """Give WAL to this fast path before WalArrived, and let it report, until its end."""
+        ...
+
     def retain(self, begin_lsn: Lsn) -> None: ...
 
 
@@ -108,8 +113,8 @@ class Driver:
         self.core, self._announce_s = core, announce_s
         self._make_fast = fast
         self._links, self._primary, self._around = links, primary, around
-        self._events: deque[Event] = deque()
-        self._is_running = False
+        self.waiting: deque[Event] = deque()
+        self.is_running = False  # then events wait
         self._fast: FastStream | None = None  # while no other event comes
         self._is_settling = False  # the core learns soon of what the fast path has done
         self._is_announcing = False  # AnnounceDue comes soon, and the core learns of it then
@@ -119,41 +124,14 @@ class Driver:
         """Report received acks to the primary, without a step in between.
 
         This is the fast path of `post`. Return `size`, or 0, with no effect, if `post` has to
-        handle the messages in `memory[:size]`."""
-        fast = None if self._is_running else self._fast or self._begin_fast()
-        if fast is None:
-            return 0
-        told_lsn = fast.take(link, memory, size)
-        if told_lsn is None:
-            return 0
-        self._settle_later()
-        if told_lsn:
-            self._is_running = True
-            try:
-                self._primary.report(Lsn(told_lsn), fast.feedback)  # commits wait for this
-            finally:
-                self._is_running = False
-        if self._events:
-            self._run(())
-        return size
+        handle the messages in `memory[:size]`. While the fast path goes on, the link's connection
+        and the primary's shell call it themselves."""
+        fast = None if self.is_running else self._fast or self._begin_fast()
+        return 0 if fast is None else fast.acknowledge(link, memory, size)
 
-    def _send_at_once(self, begin_lsn: Lsn, wal: memoryview) -> bool:
-        """Send WAL of the primary to all safekeepers, without a step in between.
-
-        Return False, with no effect, if the core has to handle it."""
-        fast = self._fast or self._begin_fast()
-        if fast is None:
-            return False
-        self._is_running = True
-        try:
-            is_sent = fast.send(begin_lsn, wal)
-        finally:
-            self._is_running = False
-        if is_sent:
-            self._settle_later()
-        if self._events:
-            self._run(())
-        return is_sent
+    def report(self, commit_lsn: int, feedback: Sequence[Feedback]) -> None:
+        """Report for the fast path."""
+        self._primary.report(Lsn(commit_lsn), feedback)
 
     def _begin_fast(self) -> FastStream | None:
         expected = expected_stream(self.core) if self._make_fast is not None else None
@@ -162,11 +140,15 @@ class Driver:
         answers = [self._links.answer(link) for link in expected.links]
         connections = [answer for answer in answers if answer is not None]
         if len(connections) == len(answers):  # else a lost link is about to be posted
-            self._fast = self._make_fast(expected, connections)
+            self._fast = fast = self._make_fast(expected, connections)
             self._has_standbys = any(feedback.apply_lsn for feedback in expected.feedback)
+            fast.lead(self)
+            for link, connection in zip(expected.links, connections, strict=True):
+                connection.receive_first(partial(fast.acknowledge, link))
+            self._primary.stream_first(fast)
         return self._fast
 
-    def _settle_later(self) -> None:
+    def on_news(self) -> None:
         """Let the core learn of the fast path's work within SETTLE_S, or before any other event.
 
         AnnounceDue is such an event: while it is awaited, no other timer wakes the loop, unless
@@ -181,7 +163,7 @@ class Driver:
     def _settle(self) -> None:
         self._is_settling = False
         self._hear_fast()
-        if not self._is_running:
+        if not self.is_running:
             self._run(())
 
     def _announce(self) -> None:
@@ -193,35 +175,47 @@ class Driver:
         news = None if self._fast is None else self._fast.settled()
         if news is not None:
             commit_lsn, told_commit_lsn, sent, acks = news
-            self._events.append(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
+            self.waiting.append(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
 
     def _step(self, event: Event) -> Sequence[Effect]:
         if type(event) is not StreamTaken and type(event) is not AnnounceDue:
-            self._fast = None
+            self._end_fast()
         return self.core.step(event)
+
+    def _end_fast(self) -> None:
+        """End what the template allows, for all that have the fast path."""
+        if self._fast is not None:
+            self._fast.end()
+            self._fast = None
+
+    def run_waiting(self) -> None:
+        """Step the core with the events that came during the fast path."""
+        self._run(())
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
-        if self._is_running:  # an effect posted an event: the loop below takes it up
+        if self.is_running:  # an effect posted an event: the loop below takes it up
             self._hear_fast()
-            self._events.append(event)
+            self.waiting.append(event)
             return
-        if type(event) is WalArrived and self._send_at_once(event.begin_lsn, event.wal):
-            return
+        if type(event) is WalArrived:
+            fast = self._fast or self._begin_fast()
+            if fast is not None and fast.stream(event.begin_lsn, event.wal):
+                return
         self._hear_fast()
-        self._events.append(event)
+        self.waiting.append(event)
         self._run(())
 
     def _run(self, effects: Iterable[Effect]) -> None:
-        self._is_running = True
+        self.is_running = True
         try:
             for effect in effects:
                 self._perform(effect)
-            while self._events:
-                for effect in self._step(self._events.popleft()):
+            while self.waiting:
+                for effect in self._step(self.waiting.popleft()):
                     self._perform(effect)
         finally:
-            self._is_running = False
+            self.is_running = False
 
     def _perform(self, effect: Effect) -> None:
         match effect:

@@ -17,6 +17,7 @@ from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrame
 from walkeeper_common.shell.safekeeper_connection import connect
 from walkeeper_common.wire.framing import Message, encode
 from walkeeper_common.wire.messages import AcceptorGreeting
+from walkeeper_fastpath.switch import feed
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, LinkUp, Received
 
 logger = logging.getLogger("walkeeper.links")
@@ -119,7 +120,9 @@ class SafekeeperLinks:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             transport, connection = await connect(
                 link.address,
-                lambda: FramedConnection(lambda it: _LinkOwner(link, it, self._post, self._take)),
+                lambda: FramedConnection(
+                    lambda it: _LinkOwner(link, it, self._post, self._take), make_feed=feed()
+                ),
             )
         _set_socket_options(transport)
         connection.greet(transport)

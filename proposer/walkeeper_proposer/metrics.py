@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from walkeeper_common.metrics import Figure, counter, gauge, histogram
+from walkeeper_fastpath.ports import Commits
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.repairs import Repairs
 
@@ -87,7 +87,7 @@ OF_LEADER: tuple[Figure[Led], ...] = (
     ),
 )
 
-OF_COMMITS: tuple[Figure[CommitTimes], ...] = (
+OF_COMMITS: tuple[Figure[Commits], ...] = (
     Figure(
         histogram(
             "walkeeper_proposer_commit_seconds",

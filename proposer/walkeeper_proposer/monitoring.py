@@ -8,6 +8,7 @@ from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
 from walkeeper_common.shell.http_endpoints import Endpoints
 from walkeeper_common.zones import lacking_zones
+from walkeeper_fastpath.ports import Commits
 from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
@@ -23,7 +24,6 @@ from walkeeper_proposer.metrics import (
     Led,
     MemberOf,
 )
-from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.settings import ProposerSettings
@@ -35,7 +35,7 @@ def endpoints(
     addresses: Callable[[], Sequence[Address]],
     spooled_bytes: Callable[[], int],
     sync_state: SyncState,
-    commits: CommitTimes,
+    commits: Commits,
     repairs: Repairs,
 ) -> Endpoints:
     """Return the endpoints for `serve_http`. `core` returns the proposer of the current life.

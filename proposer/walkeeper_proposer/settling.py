@@ -23,6 +23,7 @@ from walkeeper_common.severity import Severity
 from walkeeper_common.shell.operator_log import log_note
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_common.zones import shown_acks, shown_votes
+from walkeeper_fastpath.ports import FastStream
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Settled, Stop, Tick
@@ -56,6 +57,9 @@ class _NoPrimary:
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         raise AssertionError("settle reports to no primary")
+
+    def stream_first(self, stream: FastStream) -> None:
+        raise AssertionError("settle has no fast path")
 
     def retain(self, begin_lsn: Lsn) -> None:
         raise AssertionError("settle has no primary that keeps WAL")

@@ -14,7 +14,10 @@ import uvloop
 from tests.common.test_framed_connection import TakesSome
 from tests.common.test_pure_framing import append_of
 from tests.support.fast import NEEDS_FAST_PATH
+from tests.support.silent_owner import Silent
+from tests.support.tls_ends import encrypted, files, pair
 from tests.support.waiting import until
+from tests.tls_files import TlsFiles
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
@@ -22,6 +25,8 @@ from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_fastpath.switch import feed
+
+__all__ = ["files"]
 
 Runner = Callable[[Coroutine[object, object, None]], None]
 
@@ -103,3 +108,56 @@ def test_the_owner_meets_the_error_of_the_disk(runner: Runner) -> None:
 
     runner(story())
     assert owner.heard == [append_of(300)]
+
+
+@asynccontextmanager
+async def over_tls(
+    owner: Owner, files: TlsFiles
+) -> AsyncIterator[tuple[FramedConnection, FramedConnection]]:
+    """Connect over TLS, by sockets that take little at once; the owner has the first end."""
+    here, there = socket.socketpair()
+    for end in (here, there):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        end.setblocking(False)
+    server, client = pair(files.safekeeper(1).server_context(), files.proposer().client_context())
+    peer = await encrypted(here, server, Silent())
+    link = await encrypted(there, client, owner, make_feed=feed())
+    await until(lambda: not link.is_closed and not peer.is_closed, 20)
+    try:
+        yield link, peer
+    finally:
+        for one in (link, peer):
+            one.abort("done")
+        await asyncio.sleep(0)  # the transports let go of their sockets
+        await until(lambda: link.is_closed and peer.is_closed)
+        for end in (here, there):
+            end.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_over_tls_arrive_once_and_in_order(
+    runner: Runner, files: TlsFiles, seed: int
+) -> None:
+    """The fast path gets what TLS has decrypted, as it gets plain bytes."""
+    random = Random(seed)
+    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000, 300_000)
+    sent = [random.choice((append_of(random.choice(sizes)), ASK)) for _ in range(120)]
+    owner, offered = Owner(random), list[int]()
+
+    def take(memory: bytearray, size: int) -> int:
+        offered.append(size)
+        return owner.take(memory, size)
+
+    async def story() -> None:
+        async with over_tls(owner, files) as (link, peer):
+            link.receive_first(take)
+            for number, message in enumerate(sent):
+                peer.send(message)
+                if random.random() < 0.2:
+                    link.receive_first(random.choice((take, take, None)))
+                if number % 3 == 0:
+                    await asyncio.sleep(0)
+            await until(lambda: len(owner.heard) >= len(sent), 60)
+
+    runner(story())
+    assert owner.heard == sent and offered and 0 < owner.took < len(sent)

@@ -33,6 +33,7 @@ PARTS = (
             "tests/safekeeper/test_fast_files.py",
             "tests/safekeeper/test_fast_hostile.py",
             "tests/proposer/test_fast_stream.py",
+            "tests/proposer/test_fast_primary.py",
             "tests/proposer/test_fast_tls.py",
         ),
     ),

@@ -31,6 +31,7 @@ from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Report
 from walkeeper_proposer.logical import change_stream
+from walkeeper_proposer.postgres import primary
 from walkeeper_safekeeper.consensus import acceptor, acceptor_answers, creation
 from walkeeper_safekeeper.replication import log_settings, physical_slots
 from walkeeper_wal.records import engines, walk
@@ -258,6 +259,17 @@ def answers_with_other_feedback(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acceptor_answers, "ack_of", lambda core: replace(kept(core), feedback=other))
 
 
+def joins_wal_backwards(patch: pytest.MonkeyPatch) -> None:
+    """Change the WAL that the slow path has gathered."""
+    kept = primary.Primary._deliver
+
+    def deliver(self: primary.Primary) -> None:
+        self._gathered.reverse()
+        kept(self)
+
+    patch.setattr(primary.Primary, "_deliver", deliver)
+
+
 PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
@@ -282,6 +294,7 @@ PLANTED: list[tuple[str, Planted]] = [
     ("proposer", reports_what_it_has_sent),
     ("fast_appends", answers_with_other_feedback),
     ("fast_acks", counts_one_ack_as_a_quorum),
+    ("fast_primary", joins_wal_backwards),
     ("history", looks_at_no_crc),
     ("archive_names", takes_timelines_in_any_order),
     ("pager_requests", takes_numbers_of_any_length),

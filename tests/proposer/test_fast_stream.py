@@ -24,6 +24,7 @@ from walkeeper_common.quorum import acknowledged_lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
+from walkeeper_fastpath.ports import FastStream
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
@@ -63,6 +64,9 @@ class Surroundings:
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         self.said.append((commit_lsn, tuple(feedback)))
+
+    def stream_first(self, stream: FastStream) -> None:
+        self.first = stream
 
     def retain(self, begin_lsn: Lsn) -> None:
         self.said.append(("retain", begin_lsn))

@@ -19,7 +19,7 @@ import pytest
 from tests.support.silent_owner import Silent
 from tests.support.waiting import until
 from tests.tls_files import TlsFiles
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.framed_connection import FramedConnection, MakeFeed, Owner
 from walkeeper_common.shell.tls_layer import TlsLayer
 from walkeeper_common.shell.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import Message
@@ -87,9 +87,9 @@ async def connected(
         files.safekeeper(1).server_context(), files.proposer().client_context()
     )
     heard, said = Hears(), Hears()
-    client = await _encrypted(there, client_layer, said)
+    client = await encrypted(there, client_layer, said)
     first = here.recv(first_bytes) if first_bytes else b""  # sent at once
-    server = await _encrypted(here, server_layer, heard, first)
+    server = await encrypted(here, server_layer, heard, first)
     await until(lambda: not client.is_closed and not server.is_closed, 20)
     try:
         yield Ends(server, client, server_layer, client_layer, there, heard, said)
@@ -104,9 +104,15 @@ async def released(*ends: socket.socket) -> None:
     await until(lambda: all(end.fileno() < 0 for end in ends), 20)
 
 
-async def _encrypted(
-    end: socket.socket, layer: TlsLayer, owner: Hears, received: bytes = b""
+async def encrypted(
+    end: socket.socket,
+    layer: TlsLayer,
+    owner: Owner,
+    received: bytes = b"",
+    make_feed: MakeFeed | None = None,
 ) -> FramedConnection:
-    loop, connection = asyncio.get_running_loop(), FramedConnection(lambda _: owner)
+    """Begin the handshake on one end, which is open when its connection says so."""
+    loop = asyncio.get_running_loop()
+    connection = FramedConnection(lambda _: owner, make_feed=make_feed)
     await loop.create_connection(lambda: TlsOpening(layer, connection, received), sock=end)
     return connection

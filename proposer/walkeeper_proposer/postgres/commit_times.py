@@ -1,5 +1,7 @@
 """The time from WAL's arrival until a quorum has it: a sample at a time, for /metrics.
 
+    new_commit_times()        the compiled CommitClock, or CommitTimes where that is off
+
     on_wal(end_lsn)           WAL up to here has arrived
     on_commit(commit_lsn)     a quorum has WAL up to here
 
@@ -11,6 +13,14 @@ from __future__ import annotations
 from time import monotonic
 
 from walkeeper_common.metrics import Times
+from walkeeper_fastpath.ports import Commits
+from walkeeper_fastpath.switch import commit_clock
+
+
+def new_commit_times() -> Commits:
+    """Make the histogram that the fast path of a primary's stream can fill."""
+    make = commit_clock()
+    return CommitTimes() if make is None else make()
 
 
 class CommitTimes:

@@ -19,6 +19,7 @@ from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.messages import Feedback
+from walkeeper_fastpath.ports import StreamEnds
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
 from walkeeper_proposer.logical.change_stream import ChangeStream, Published
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
@@ -34,6 +35,7 @@ from walkeeper_proposer.postgres.replication_connection import (
     Unavailable,
     understood,
 )
+from walkeeper_proposer.postgres.stream_ends import SlowEnds
 
 logger = logging.getLogger("walkeeper.primary")
 
@@ -348,8 +350,12 @@ class LogicalPrimary(Primary):
             "server_version": identity.server_version,
         }
 
-    def _on_readable(self) -> None:
-        self._silent_statuses = 0
+    def _new_ends(self) -> StreamEnds:
+        return SlowEnds(self.on_readable)
+
+    def on_readable(self) -> None:
+        """Receive and decode all that is there."""
+        self._at.silent_statuses = 0
         connection, stream = self._connection, self._end.stream
         if connection is None or stream is None:
             return
@@ -424,7 +430,7 @@ class LogicalPrimary(Primary):
         stream = self._end.stream
         assert stream is not None
         position, data = stream.take()
-        self._received_lsn = stream.received_lsn
+        self._at.received_lsn = stream.received_lsn
         if data:
             self._post(WalArrived(position, data))
 
@@ -445,8 +451,9 @@ class LogicalPrimary(Primary):
         stream = self._end.stream
         if stream is None:
             return
-        self._flush_lsn = max(self._flush_lsn, stream.on_committed(commit_lsn) or ZERO_LSN)
-        self._apply_lsn = self._flush_lsn
+        at = self._at
+        at.flush_lsn = max(at.flush_lsn, stream.on_committed(commit_lsn) or ZERO_LSN)
+        at.apply_lsn = at.flush_lsn
         self._send_status()
         self._hand_over()  # a progress entry may have waited for this one
 

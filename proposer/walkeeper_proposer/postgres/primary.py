@@ -27,6 +27,8 @@ from walkeeper_common.postgres.pgwire import (
     wal_of,
 )
 from walkeeper_common.wire.messages import Feedback
+from walkeeper_fastpath.ports import Commits, FastStream, StreamEnds
+from walkeeper_fastpath.switch import primary_path
 from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,
@@ -36,7 +38,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     PrimaryReadFailed,
     WalArrived,
 )
-from walkeeper_proposer.postgres.commit_times import CommitTimes
+from walkeeper_proposer.postgres.commit_times import new_commit_times
 from walkeeper_proposer.postgres.primary_identity import identify
 from walkeeper_proposer.postgres.primary_retention import Retention
 from walkeeper_proposer.postgres.replication_connection import (
@@ -49,6 +51,7 @@ from walkeeper_proposer.postgres.replication_connection import (
 )
 from walkeeper_proposer.postgres.slot_rivals import SlotRivals
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
+from walkeeper_proposer.postgres.stream_ends import SlowEnds
 
 logger = logging.getLogger("walkeeper.primary")
 
@@ -82,7 +85,6 @@ class Primary:
         self._xmins = (0, 0)
         self._sent_xmins: tuple[int, int] | None = None
         self._silent_xmins = 0
-        self._silent_statuses = 0  # sent since anything came
         self._silent_statuses_max = self._silent_statuses_first
         self._post: Callable[[Event], None]
         self._connection: ReplicationConnection | None = None
@@ -92,13 +94,24 @@ class Primary:
         self._retention = Retention(dsn, slot)
         self.retain = self._retention.retain
         self._rivals = SlotRivals(dsn, slot)
-        self.commits = CommitTimes()
+        self.commits: Commits = new_commit_times()
         self._is_streaming = self._is_paused = False
         self._identifying: ReplicationConnection | None = None  # it identifies now
         self._is_asked_again = False
-        self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
-        self._gathered: list[memoryview] = []  # WAL up to _received_lsn, not posted yet
+        self._at = self._new_ends()
+        self._gathered: list[memoryview] = []  # WAL up to received_lsn, not posted yet
         self._gathered_bytes = 0
+
+    def _new_ends(self) -> StreamEnds:
+        make = primary_path()
+        if make is None:
+            return SlowEnds(self.on_readable)
+        return make(
+            self,
+            StandbyStatus(ZERO_LSN, ZERO_LSN, ZERO_LSN, 0, False).pack(),
+            gathered_bytes_max=GATHERED_BYTES_MAX,
+            silent_statuses_ask=SILENT_STATUSES_ASK,
+        )
 
     @property
     def spooled_bytes(self) -> int:
@@ -136,6 +149,7 @@ class Primary:
             lost = unavailable
         finally:
             self._connection, self._is_streaming = None, False
+            self._at.close()
             self.commits.forget()
             self._stop_reading_range()
             self._retention.stop()
@@ -202,7 +216,7 @@ class Primary:
     ) -> None:
         command = f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
         if await self._start_copy(connection, command):
-            self._received_lsn = start_lsn
+            self._at.received_lsn = start_lsn
             self._started(connection, start_lsn, timeline)
             self._retention.start(self._group, connection.backend_pid, self._post)
 
@@ -251,8 +265,9 @@ class Primary:
     def _started(self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int) -> None:
         # Kept as far as it is this stream's. A commit may wait for an LSN that was reported while
         # there was no connection, and no new WAL may come.
-        self._flush_lsn = min(self._flush_lsn, start_lsn)
-        self._apply_lsn = min(self._apply_lsn, start_lsn)
+        self._at.flush_lsn = min(self._at.flush_lsn, start_lsn)
+        self._at.apply_lsn = min(self._at.apply_lsn, start_lsn)
+        self._at.open(connection, self.commits)
         self._is_streaming = True
         what = f"started streaming {self._streamed} from primary"
         logger.info("%s at %s on timeline %s", what, start_lsn, timeline)
@@ -262,11 +277,12 @@ class Primary:
         self._send_status()
         self._on_streaming(start_lsn)
         if not self._is_paused:
-            connection.start_reading(self._on_readable)
-            self._on_readable()  # libpq may have read the first bytes already
+            connection.start_reading(self._at.on_readable)
+            self.on_readable()  # libpq may have read the first bytes already
 
-    def _on_readable(self) -> None:
-        self._silent_statuses = 0
+    def on_readable(self) -> None:
+        """Read all that is there on the slow path."""
+        self._at.silent_statuses = 0
         connection = self._connection
         if connection is None:
             return
@@ -278,6 +294,28 @@ class Primary:
         except WalkeeperError as error:
             self._lose(error)
 
+    def on_rest(self, payload: memoryview) -> None:
+        """Take a CopyData that the fast path leaves, and all after it."""
+        try:
+            try:
+                self._on_copy_data(payload)
+            finally:
+                self._deliver()
+        except WalkeeperError as error:
+            self._lose(error)
+            return
+        self.on_readable()
+
+    def on_wal(self, begin_lsn: int, wal: memoryview) -> None:
+        """Post WAL that the fast path has received, and could not send."""
+        self._post(WalArrived(Lsn(begin_lsn), wal))
+
+    def on_stream_over(self, error: Exception | None) -> None:
+        """Lose the connection by libpq's error, or because the stream has ended."""
+        connection = self._connection
+        if connection is not None:
+            self._lose(connection.over(error))
+
     def _on_copy_data(self, payload: memoryview) -> None:
         data = wal_of(payload)
         if data is None:
@@ -286,13 +324,13 @@ class Primary:
                 self._send_status()
             return
         start_lsn, wal = data
-        if start_lsn != self._received_lsn:
+        if start_lsn != self._at.received_lsn:
             raise RemoteProtocolError(
-                f"the primary sent WAL at {Lsn(start_lsn)}, expected {self._received_lsn}"
+                f"the primary sent WAL at {Lsn(start_lsn)}, expected {Lsn(self._at.received_lsn)}"
             )
         if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
             self._deliver()  # a walsender's bulk messages are that long, and never copied
-        self._received_lsn = Lsn(start_lsn + len(wal))
+        self._at.received_lsn = Lsn(start_lsn + len(wal))
         self._gathered.append(wal)
         self._gathered_bytes += len(wal)
 
@@ -304,8 +342,8 @@ class Primary:
             return
         self._gathered, self._gathered_bytes = [], 0
         wal = gathered[0] if len(gathered) == 1 else memoryview(b"".join(gathered))
-        self.commits.on_wal(self._received_lsn)
-        self._post(WalArrived(Lsn(int(self._received_lsn) - size), wal))
+        self.commits.on_wal(self._at.received_lsn)
+        self._post(WalArrived(Lsn(int(self._at.received_lsn) - size), wal))
 
     def pause(self) -> None:
         """Read no more, also of a stream that is being started; statuses go on, so the walsender
@@ -317,18 +355,25 @@ class Primary:
     def resume(self) -> None:
         connection, self._is_paused = self._connection, False
         if connection is not None and self._is_streaming:
-            connection.start_reading(self._on_readable)
+            connection.start_reading(self._at.on_readable)
             asyncio.get_running_loop().call_soon(self._read_on, connection)
 
     def _read_on(self, connection: ReplicationConnection) -> None:
         if connection is self._connection and self._is_streaming and connection.is_reading:
-            self._on_readable()
+            self.on_readable()
+
+    def stream_first(self, stream: FastStream) -> None:
+        """Give the stream's WAL to the fast path of the leader, and let it report."""
+        self._at.stream_first(stream)
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         """Report write = flush = apply = commit_lsn at once (R12)."""
-        self._flush_lsn = self._apply_lsn = max(self._flush_lsn, commit_lsn)
-        if not self._apply_quorum:
-            self._apply_lsn = applied_lsn(self._flush_lsn, feedback)
+        at = self._at
+        at.flush_lsn = at.apply_lsn = flush_lsn = Lsn(max(at.flush_lsn, commit_lsn))
+        if self._apply_quorum:
+            at.feedback = feedback  # the fast path may go on with this report
+        else:
+            at.apply_lsn = applied_lsn(flush_lsn, feedback)
         if feedback != self._feedback:
             self._feedback, self._xmins = feedback, needed_xmins(feedback)
         self._send_status()
@@ -337,9 +382,9 @@ class Primary:
     def _send_status(self) -> None:
         if self._connection is None or not self._is_streaming:
             return
-        flush_lsn = min(self._flush_lsn, self._received_lsn)
-        apply_lsn = min(self._apply_lsn, flush_lsn)
-        asks = self._silent_statuses >= SILENT_STATUSES_ASK
+        flush_lsn = Lsn(min(self._at.flush_lsn, self._at.received_lsn))
+        apply_lsn = Lsn(min(self._at.apply_lsn, flush_lsn))
+        asks = self._at.silent_statuses >= SILENT_STATUSES_ASK
         status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, _now_us(), asks)
         try:
             self._connection.send(status.pack())  # if it is full, on_drained sends the newest
@@ -358,10 +403,10 @@ class Primary:
         is gone. While we do not read, the silence is ours."""
         connection = self._connection
         if connection is None or not (self._is_streaming and connection.is_reading):
-            self._silent_statuses = 0
+            self._at.silent_statuses = 0
             return
-        self._silent_statuses += 1
-        if self._silent_statuses > self._silent_statuses_max:
+        self._at.silent_statuses += 1
+        if self._at.silent_statuses > self._silent_statuses_max:
             self._lose(Unavailable(self._on_silence()))
 
     def _on_silence(self) -> str:

@@ -91,7 +91,7 @@ class ReplicationConnection:
         self._descriptor = -1  # the socket's; libpq does not return it once the connection is lost
         self._waiter: asyncio.Future[None] | None = None  # the one for which `_wait` waits
         self._stop_waiting: Callable[[], object] = lambda: None
-        self._wants_write = False
+        self.wants_write = False
         self.is_reading = False
         self.on_drained: Callable[[], None] = lambda: None
         self.on_lost: Callable[[Unavailable], None] = lambda _: None  # a loss seen while draining
@@ -273,6 +273,30 @@ class ReplicationConnection:
         if size < 0:
             raise self._stream_ended()
 
+    def libpq(
+        self,
+    ) -> tuple[
+        Callable[[], object],
+        Callable[[int], tuple[int, memoryview]],
+        Callable[[bytes], object],
+        Callable[[], int],
+    ]:
+        """Return libpq's own calls, for the compiled fast path of a stream."""
+        pg = self._pg
+        return pg.consume_input, pg.get_copy_data, pg.put_copy_data, pg.flush
+
+    def over(self, error: Exception | None) -> WalkeeperError:
+        """Return why the stream is over: libpq's error in one of its calls, or the stream's end.
+
+        Raise any other error again."""
+        if error is None:
+            return self._stream_ended()
+        if isinstance(error, pg_errors.OperationalError):
+            return self._lost(error)
+        if isinstance(error, WalkeeperError):
+            return error
+        raise error
+
     def _lost(self, error: pg_errors.Error) -> Unavailable:
         self._unwatch()
         return Unavailable(str(error).strip())
@@ -301,34 +325,35 @@ class ReplicationConnection:
 
     def send(self, payload: bytes) -> bool:
         """Send one CopyData at once, or drop it and return False if the last one has not left."""
-        if self._wants_write:
+        if self.wants_write:
             return False
         try:
             self._pg.put_copy_data(payload)
             if self._pg.flush():
-                self._flush()
+                self.flush_rest()
         except pg_errors.OperationalError as error:
             raise self._lost(error) from error
         return True
 
-    def _flush(self) -> None:
+    def flush_rest(self) -> None:
+        """Send what the socket takes now, and the rest when it takes more."""
         pending = bool(self._pg.flush())
-        if pending and not self._wants_write:
+        if pending and not self.wants_write:
             self._loop.add_writer(self._descriptor, self._on_writable)
-        elif self._wants_write and not pending:
+        elif self.wants_write and not pending:
             self._loop.remove_writer(self._descriptor)
-        self._wants_write = pending
+        self.wants_write = pending
 
     def _on_writable(self) -> None:
         try:
-            self._flush()
+            self.flush_rest()
         except pg_errors.OperationalError as error:
             self.on_lost(self._lost(error))  # no caller would learn it: no more is read
             return
-        if not self._wants_write:
+        if not self.wants_write:
             self.on_drained()
 
-    def start_reading(self, on_readable: Callable[[], None]) -> None:
+    def start_reading(self, on_readable: Callable[[], object]) -> None:
         if not self.is_reading:
             self._loop.add_reader(self._descriptor, on_readable)
             self.is_reading = True
@@ -349,9 +374,9 @@ class ReplicationConnection:
 
     def _unwatch(self) -> None:
         self.stop_reading()
-        if self._wants_write:
+        if self.wants_write:
             self._loop.remove_writer(self._descriptor)
-            self._wants_write = False
+            self.wants_write = False
 
 
 async def _servers(parameters: dict[str, str], limit_s: float) -> Sequence[dict[str, str]]:

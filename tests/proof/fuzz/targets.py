@@ -37,6 +37,7 @@ PLACES = {
     "proposer": ("proposer", "PROPOSER"),
     "fast_appends": ("fast_path", "APPENDS"),
     "fast_acks": ("fast_path", "ACKS"),
+    "fast_primary": ("fast_primary", "PRIMARY"),
     "history": ("history", "HISTORY"),
     "archive_names": ("history", "NAMES"),
     "pager_requests": ("pager", "REQUESTS"),

@@ -12,6 +12,7 @@ from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
 from tests.proof.mutants.fast_appends import FAST_APPENDS
+from tests.proof.mutants.fast_primary import FAST_PRIMARY
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.flooding import FLOODING
 from tests.proof.mutants.late import LATE
@@ -40,6 +41,7 @@ MUTANTS = (
     *APPENDING,
     *FAST_APPENDS,
     *FAST_STREAM,
+    *FAST_PRIMARY,
     *READING,
     *FAILING,
     *QUORUMS,

@@ -30,6 +30,7 @@ LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+PRIMARY_PATH = "fastpath/walkeeper_fastpath/_primary.pxi"
 WALK = "analysis/walkeeper_wal/records/_walk.pyx"
 SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
 REDO = "analysis/walkeeper_replay/redo/_redo.pyx"
@@ -38,6 +39,7 @@ APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
 # By what compiles it.
 COMPILED = {
     FAST_PATH: FAST_PATH,
+    PRIMARY_PATH: FAST_PATH,
     WALK: WALK,
     SEGMENT_SUMS: WALK,
     HEAP_PAGE: REDO,

@@ -10,6 +10,7 @@ from tests.proof.sim.clock import Clock
 from tests.proof.sim.network import LATE_MS, Connection, Network, Way
 from tests.proof.sim.oracle import Oracles
 from tests.proof.sim.primary import RETENTION_SLOT, Primary
+from tests.proof.sim.primary_stream import PrimaryStream
 from tests.proof.sim.proposer_claims import ProposerClaims
 from tests.proof.sim.safekeeper_node import SafekeeperNode
 from tests.support.frames import Answers, message_in
@@ -18,6 +19,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.nonce_message import lacks_nonce
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
+from walkeeper_fastpath.ports import FastStream, TakeFrames
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
@@ -80,6 +82,7 @@ class ProposerNode(ProposerClaims):
         self.answers_late_ms = 0.0  # how long the primary's answers travel
         self.stop: Stop | None = None
         self._connections: dict[int, Connection] = {}
+        self._first: dict[int, TakeFrames | None] = {}  # by link: its bytes go there first
         self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
         self._stream_serial = self._primary_serial = 0
@@ -101,6 +104,7 @@ class ProposerNode(ProposerClaims):
         )
         self.core = Proposer(campaign)
         fast = stream_path() if self.world.options.has_fast_stream else None
+        self._copied = PrimaryStream(self) if fast is not None else None
         self.driver = Driver(self.core, links=self, primary=self, around=self, fast=fast)
         flags = f"take_over={take_over} resume={resumes}"
         self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
@@ -181,6 +185,9 @@ class ProposerNode(ProposerClaims):
         def take(memory: bytearray, size: int) -> int:
             if self._connections.get(link) is not connection or not self.is_alive:
                 return 0
+            first = self._first.get(link)
+            if first is not None and first(memory, size):
+                return size
             return self.driver.acknowledge_at_once(link, memory, size)
 
         def closed() -> None:
@@ -191,7 +198,7 @@ class ProposerNode(ProposerClaims):
 
         connection.client.on_message, connection.client.on_closed = received, closed
         connection.client.on_frames = take
-        self._connections[link] = connection
+        self._connections[link], self._first[link] = connection, None
         self.post(LinkUp(link))
 
     def send(self, link: int, message: Message) -> None:
@@ -201,7 +208,10 @@ class ProposerNode(ProposerClaims):
     def answer(self, link: int) -> Answers | None:
         if link not in self._connections:
             return None
-        return Answers(lambda frame, size: self.send(link, message_in(frame, size)))
+        answers = Answers(lambda frame, size: self.send(link, message_in(frame, size)))
+        first = partial(self._first.__setitem__, link)
+        answers.receive_first = first  # type: ignore[method-assign]
+        return answers
 
     def drop(self, link: int, text: str) -> None:
         self.world.say(self.name, f"drop sk{link + 1}: {text}")
@@ -271,6 +281,8 @@ class ProposerNode(ProposerClaims):
         self._stream_serial += 1
         serial = self._stream_serial
         self._judge_leader(start_lsn)
+        if self._copied is not None:
+            self._copied.begin(start_lsn)
 
         def start() -> None:
             if self._reaches_primary(serial):
@@ -315,10 +327,22 @@ class ProposerNode(ProposerClaims):
         self._later(self.world.delay_ms(), self._take_arrived)
 
     def _take_arrived(self) -> None:
+        if self._copied is not None:
+            self._receive_arrived(self._copied)
+            return
         while self._arrived and not self._is_paused and self._has_primary:
             begin_lsn, wal = self._arrived.pop(0)
             self.oracles.authorship.wrote(self.ballot, begin_lsn, wal)
             self.post(WalArrived(begin_lsn, memoryview(wal)))
+
+    def _receive_arrived(self, copied: PrimaryStream) -> None:
+        """Take all that has arrived as one read of the socket."""
+        arrived, is_read = self._arrived, not self._is_paused and self._has_primary
+        if is_read and arrived:
+            self._arrived = []
+            for begin_lsn, wal in arrived:
+                self.oracles.authorship.wrote(self.ballot, begin_lsn, wal)
+            copied.arrive(arrived)
 
     def timeline_over(self, end_lsn: Lsn) -> None:
         """End the stream: the walsender has sent all of a timeline."""
@@ -339,6 +363,8 @@ class ProposerNode(ProposerClaims):
         """Break the connection and try another one."""
         self._arrived.clear()
         self._stream_serial += 1
+        if self._copied is not None:
+            self._copied.close()
         if self._has_primary:
             self._has_primary = False
             self._later(self.world.delay_ms(), lambda: self.post(PrimaryLost(text)))
@@ -354,7 +380,17 @@ class ProposerNode(ProposerClaims):
             self._later(self.world.delay_ms(), self._held_over)
             self._held_over = None
 
+    def stream_first(self, stream: FastStream) -> None:
+        if self._copied is not None:
+            self._copied.stream_first(stream)
+
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        if self._copied is not None:
+            self._copied.report(commit_lsn, feedback)
+        self.reported(commit_lsn, feedback)
+
+    def reported(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        """Judge a report, and let the primary have it."""
         self._judge_report(commit_lsn)
         applied, said = applied_lsn(commit_lsn, feedback), [f.apply_lsn for f in feedback]
         self.oracles.durability.check_applied(
