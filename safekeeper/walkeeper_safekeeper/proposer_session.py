@@ -49,7 +49,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Recei
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
-from walkeeper_safekeeper.permissions import kind_name, may_reach, may_read, tags_of
+from walkeeper_safekeeper.permissions import is_known, kind_name, may_reach, may_read, tags_of
 from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16
@@ -143,6 +143,10 @@ class ProposerSession:
         if tag not in self._tags:
             roles = ", ".join(sorted(self._identity.roles))
             self._note_refusal("role", message=kind_name(tag))
+            if not is_known(tag):
+                raise RemoteProtocolError(
+                    f"{kind_name(tag)} is unknown; a newer version may send it"
+                )
             raise RemoteProtocolError(f"the role {roles} may not send {kind_name(tag)}")
         return first_frame_limit(tag) if self._log is None else frame_limit(tag)
 
