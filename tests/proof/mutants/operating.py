@@ -19,6 +19,7 @@ NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 NO_FIGURES = "no oracle reads a figure of /metrics"
 CONNECTING = "tests/proposer/test_connection_errors.py::test_"
 AWAY = "tests/proposer/test_away_members.py::test_"
+DELIVERY = "tests/proposer/test_report_delivery.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
@@ -67,6 +68,30 @@ OPERATING = (
             ),
         ),
         turns_red=AWAY + "a_safekeeper_of_an_older_version_learns_the_report_on_the_primary",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "refused-report-is-sent-again",
+        "report_delivery",
+        "a safekeeper of an older version gets the report that it refused once a greeting",
+        (Edit("ReportDelivery.send", "reports if knows_all else reports[:1]", "reports"),),
+        turns_red=DELIVERY + "an_older_safekeeper_gets_the_report_that_it_refused_once_a_greeting",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "older-safekeeper-stays-older",
+        "report_delivery",
+        "a safekeeper that was upgraded gets all reports again",
+        (Edit("ReportDelivery.send", "greeted is not greeting", "greeted is None"),),
+        turns_red=DELIVERY + "an_older_safekeeper_gets_the_report_that_it_refused_once_a_greeting",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "absent-safekeeper-is-older",
+        "report_delivery",
+        "a safekeeper that is away says nothing about its version",
+        (Edit("ReportDelivery._is_answered", "NoAnswer", "Unreachable"),),
+        turns_red=DELIVERY + "a_safekeeper_that_is_away_says_nothing_about_its_version",
         why_named=NO_STATUS,
     ),
     Mutant(
