@@ -71,6 +71,14 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "lost-member-that-answers-is-well",
+        "log_verdict",
+        "a member that answers and is not attached to the proposer is a warning",
+        (Edit("log_verdict._lost", 'line.get("away_since")', "False"),),
+        turns_red=SILENT + "a_member_that_answers_and_is_not_attached_is_a_warning",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "refused-report-is-sent-again",
         "report_delivery",
         "a safekeeper of an older version gets the report that it refused once a greeting",
