@@ -19,6 +19,7 @@ NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 NO_FIGURES = "no oracle reads a figure of /metrics"
 CONNECTING = "tests/proposer/test_connection_errors.py::test_"
 AWAY = "tests/proposer/test_away_members.py::test_"
+JOURNAL = "tests/common/test_journal_stream.py::test_"
 DELIVERY = "tests/proposer/test_report_delivery.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
@@ -76,6 +77,34 @@ OPERATING = (
         "a member that answers and is not attached to the proposer is a warning",
         (Edit("log_verdict._lost", 'line.get("away_since")', "False"),),
         turns_red=SILENT + "a_member_that_answers_and_is_not_attached_is_a_warning",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "marks-beside-the-journal",
+        "journal_stream",
+        "only lines that go to journald begin with a priority",
+        (
+            Edit(
+                "journal_stream.is_journal",
+                'os.environ.get(VARIABLE) == f"{found.st_dev}:{found.st_ino}"',
+                "VARIABLE in os.environ",
+            ),
+        ),
+        turns_red=JOURNAL + "only_the_stream_that_systemd_named_is_the_journal",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "traceback-of-low-priority",
+        "journal_stream",
+        "each line of a traceback has the priority of its error",
+        (
+            Edit(
+                "JournalFormatter.format",
+                '"\\n".join(mark + line for line in self._inner.format(record).split("\\n"))',
+                "mark + self._inner.format(record)",
+            ),
+        ),
+        turns_red=JOURNAL + "each_line_of_a_traceback_has_it",
         why_named=NO_STATUS,
     ),
     Mutant(
