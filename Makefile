@@ -64,7 +64,8 @@ COMPILED := cli/scripts/* fastpath/*/*.pyx $(addprefix analysis/*/*/*.,pyx pxi p
 # The fast path of a commit is compiled where gcc and Python's headers are; the others go without.
 COMPILER := gcc:gcc gencat:libc6-dev python3-config:python3-dev
 DEMO_NEEDED := initdb:postgresql
-NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
+NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2 \
+	systemd-analyze:systemd
 # The fault runner makes network namespaces and file systems, which takes root; gencat stands for
 # the C library's headers.
 ifeq ($(shell id -u),0)
