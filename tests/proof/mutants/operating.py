@@ -80,6 +80,15 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "members-complete-to-nothing",
+        "members",
+        "the tab key after `walkeeper members` offers its commands",
+        (Edit("ShowUnlessTold.parse_args", "not args and ctx.resilient_parsing", "False"),),
+        turns_red="tests/cli/test_completion.py::test_"
+        "each_option_and_each_command_is_completed[members-]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "marks-beside-the-journal",
         "journal_stream",
         "only lines that go to journald begin with a priority",
