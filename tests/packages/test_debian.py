@@ -208,9 +208,26 @@ def test_every_command_has_a_man_page_with_its_options(tmp_path: Path) -> None:
         assert not [option for option in shown if option not in text]
 
 
+def test_mandoc_finds_no_fault_in_the_form_of_a_man_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mandoc -Tlint` named a missing date, an empty paragraph and lines that are too long."""
+    man = program(DEBIAN / "man.py")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    man.write(click.Context(cli, info_name="walkeeper"), tmp_path)
+    for path in tmp_path.glob("*.1"):
+        text = path.read_text()
+        assert '" 1 "1970-01-02" "' in text.splitlines()[0]
+        assert not re.search(r"^\.SH .*\n\.PP", text, re.M), path.name
+        lines = re.sub(r"^\.nf$.*?^\.fi$", "", text, flags=re.M | re.S).splitlines()
+        filled = [line for line in lines[3:] if not line.startswith((".", r"\fB"))]
+        assert not [each for each in filled if len(each.encode()) > 80 and " " in each], path.name
+
+
 def test_text_of_a_man_page_is_no_request_of_groff() -> None:
     man = program(DEBIAN / "man.py")
     assert man.escaped(".so /etc/passwd") == r"\&.so /etc/passwd"
+    assert man.filled("x " * 36 + ".TP").splitlines()[-1] == r"\&.TP"
     assert man.escaped("'quoted' C:\\") == r"\&'quoted' C:\e"
 
 
