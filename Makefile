@@ -19,6 +19,8 @@
 # make containers docker/compose.yaml in a container engine, its parts killed: three minutes
 # make deb        Debian packages for 12 and 13 in dist/deb, in trees of debootstrap, as root
 # make deb-test   these and those of an earlier commit, installed, upgraded, removed in such trees
+# make systemd-test  the packages under a booted systemd, as an administrator uses them: killed, reloaded,
+#                 filled up, restarted; SUITES=trixie for Debian 13
 # make reproducible  the sdist, the wheel and the packages, each built twice: the same bytes
 # make kubernetes docs/kubernetes against the schemas of the API and of two operators
 # make docs       the site, in build/site
@@ -64,7 +66,8 @@ COMPILED := cli/scripts/* $(addprefix fastpath/*/*.,pyx pxi) $(addprefix analysi
 # The fast path of a commit is compiled where gcc and Python's headers are; the others go without.
 COMPILER := gcc:gcc gencat:libc6-dev python3-config:python3-dev
 DEMO_NEEDED := initdb:postgresql
-NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
+NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2 \
+	systemd-analyze:systemd
 # The fault runner makes network namespaces and file systems, which takes root; gencat stands for
 # the C library's headers.
 ifeq ($(shell id -u),0)
@@ -240,6 +243,12 @@ deb-test: deb install
 	$(PYTHON) .ci/deb.py --trees $(DEB_TREES) --out $(DEB_TREES)/before --commit $(DEB_BEFORE) \
 		--revision 0
 	$(BIN)/python -m tests.packages --new dist/deb --before $(DEB_TREES)/before --trees $(DEB_TREES)
+
+SUITES ?= bookworm
+.PHONY: systemd-test
+systemd-test: deb-needed install
+	$(PYTHON) .ci/deb.py --suites $(SUITES) --trees $(DEB_TREES) --out dist/deb
+	$(BIN)/python -m tests.packages.services --new dist/deb --trees $(DEB_TREES) --suites $(SUITES)
 
 # `dist` builds twice by itself, and removes dist/ first.
 .PHONY: reproducible

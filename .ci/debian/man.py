@@ -8,8 +8,11 @@ click-man would drop the lines of examples, and sees no command that is imported
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import textwrap
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,20 +20,47 @@ import click
 
 from walkeeper_cli.program import cli
 
+COLUMNS_MAX = 72  # mandoc counts bytes, and a character of another script has three
+
 
 def escaped(text: str) -> str:
-    """Return text that groff shows as it is."""
-    lines = text.replace("\\", r"\e").replace("-", r"\-").splitlines()
-    return "\n".join(rf"\&{line}" if line.startswith((".", "'")) else line for line in lines)
+    """Return text that groff shows as it is, line by line."""
+    return "\n".join(map(guarded, marked(text).splitlines()))
+
+
+def filled(text: str) -> str:
+    """Return text whose lines groff fills, in lines that mandoc does not call too long."""
+    words = " ".join(marked(text).split())
+    lines = textwrap.wrap(words, COLUMNS_MAX, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(guarded, lines))
+
+
+def marked(text: str) -> str:
+    return text.replace("\\", r"\e").replace("-", r"\-")
+
+
+def guarded(line: str) -> str:
+    """Return a line that is no request."""
+    return rf"\&{line}" if line.startswith((".", "'")) else line
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Give each paragraph. click marks one whose lines stay with a line of \\b."""
-    for part in inspect.cleandoc(text).split("\n\n"):
-        for number, block in enumerate(part.split("\b")):
-            if block := block.strip("\n"):
-                yield ".PP"
-                yield f".nf\n{escaped(block)}\n.fi" if number else escaped(block)
+    """Give each paragraph, the first without a macro, as it follows a heading.
+
+    click marks one whose lines stay with a line of \\b."""
+    parts = [
+        f".nf\n{escaped(block)}\n.fi" if number else filled(block)
+        for part in inspect.cleandoc(text).split("\n\n")
+        for number, each in enumerate(part.split("\b"))
+        if (block := each.strip("\n"))
+    ]
+    yield from "\n.PP\n".join(parts).splitlines()
+
+
+def date() -> str:
+    """Return the day of the packages' changelog, so that two builds are equal."""
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 def page(context: click.Context) -> str:
@@ -38,7 +68,7 @@ def page(context: click.Context) -> str:
     command, name = context.command, context.command_path.replace(" ", "-")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
-        f'.TH "{name.upper()}" 1 "" "walkeeper {version("walkeeper")}" "walkeeper"',
+        f'.TH "{name.upper()}" 1 "{date()}" "walkeeper {version("walkeeper")}" "walkeeper"',
         ".SH NAME",
         rf"{escaped(name)} \- {escaped(command.get_short_help_str(limit=200))}",
         ".SH SYNOPSIS",
@@ -49,11 +79,11 @@ def page(context: click.Context) -> str:
     ]
     for parameter in command.get_params(context):
         if record := parameter.get_help_record(context):
-            lines += [".TP", rf"\fB{escaped(record[0])}\fR", escaped(record[1])]
+            lines += [".TP", rf"\fB{escaped(record[0])}\fR", filled(record[1])]
     if isinstance(command, click.Group):
         lines.append(".SH COMMANDS")
         for inner in children(context, command):
-            shown = escaped(inner.command.get_short_help_str(limit=200))
+            shown = filled(inner.command.get_short_help_str(limit=200))
             lines += [".TP", rf"\fB{escaped(inner.command_path.replace(' ', '-'))}\fR(1)", shown]
     return "\n".join(lines) + "\n"
 

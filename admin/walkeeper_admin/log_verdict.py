@@ -147,8 +147,10 @@ def judge(document: dict[str, Any]) -> Verdict:
     if deaf := _deaf(cluster):
         text = f"the proposer is not heard by {', '.join(deaf)}"
         reasons.append(_warning("not_heard", text, "look at its log, and at the network between"))
+    lost = _lost(lines, deaf) if _under_way(cluster, lines) is None else []
+    reasons += lost
     reasons += _missing(cluster, lines)
-    if not members and not deaf and _under_way(cluster, lines) is None:
+    if not members and not lost and not deaf and _under_way(cluster, lines) is None:
         reasons += _lagging(cluster, lines)
     reasons += _unprotected(cluster)
     found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
@@ -387,6 +389,25 @@ def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
         return []
     text = f"{', '.join(blocked)} behind the quorum"
     return [_warning("lagging", text, "wait; if the lag grows, that disk or network is too slow")]
+
+
+def _lost(lines: Sequence[dict[str, Any]], deaf: Collection[str]) -> list[Reason]:
+    """Return the members that answer here, and that the leading proposer reports as away.
+
+    A disk that takes seconds for an fdatasync looks like that: only commits wait for it."""
+    return [
+        Reason(
+            "not_heard",
+            State.WARNING,
+            f"{name_of(line)} answers, and is not attached to the proposer",
+            "its disk or the network between is too slow: run `walkeeper check`, and see its log",
+            line["away_since"],
+            number_of(line),
+            name_of(line),
+        )
+        for line in lines
+        if line.get("away_since") and trouble_of(line) is None and name_of(line) not in deaf
+    ]
 
 
 def _deaf(cluster: dict[str, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
     PrimaryReporter(…).run()     until cancelled
 
-Each safekeeper has a connection of its own for this, since one of an older version closes it. The
-links that carry WAL are not involved. Only a proposer that leads reports.
+Each safekeeper has a connection of its own for this, since one of an older version closes it
+(report_delivery). The links that carry WAL are not involved. Only a proposer that leads reports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from typing import NoReturn
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.operator_log import log_note
-from walkeeper_common.shell.safekeeper_connection import open_streams
-from walkeeper_common.shell.tls_transport import identity_of
-from walkeeper_common.wire.conversation import Conversation
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
@@ -28,12 +25,12 @@ from walkeeper_proposer.away_members import AwayMembers, MemberView
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.incidents import Incidents, LeaderView
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.report_delivery import ReportDelivery
 
 logger = logging.getLogger("walkeeper.commits")
 
 REPORT_S = 10.0
 LOOK_S = 0.5
-SEND_TIMEOUT_S = 5.0
 
 
 class PrimaryReporter:
@@ -53,6 +50,7 @@ class PrimaryReporter:
         self._sync_state = sync_state
         self._since, self._state = 0, (False, False, "")
         self._away = AwayMembers()
+        self._delivery = ReportDelivery(cluster)
 
     async def run(self) -> NoReturn:
         """Report until cancelled. A safekeeper that hangs delays the others by SEND_TIMEOUT_S."""
@@ -63,7 +61,13 @@ class PrimaryReporter:
             reports = self.reports()
             if reports and (reports != told or loop.time() - told_at >= REPORT_S):
                 told, told_at = reports, loop.time()
-                await asyncio.gather(*(_send(each, reports) for each in self._addresses()))
+                greetings = {member.link: member.greeting for member in self._core().members}
+                await asyncio.gather(
+                    *(
+                        self._delivery.send(address, reports, greetings.get(link))
+                        for link, address in enumerate(self._addresses())
+                    )
+                )
             await asyncio.sleep(LOOK_S)
 
     async def watch(self) -> NoReturn:
@@ -137,20 +141,3 @@ class PrimaryReporter:
             error="" if connected else clipped(commits.error),
             repair=clipped(self._repair()),
         )
-
-
-async def _send(address: Address, reports: Sequence[Message]) -> None:
-    """Connect, send and close. A safekeeper that is away learns the next reports."""
-    try:
-        async with asyncio.timeout(SEND_TIMEOUT_S):
-            _, writer = await open_streams(address)
-            try:
-                conversation = Conversation(identity_of(writer.transport))
-                writer.writelines([conversation.ask(report) for report in reports])
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return

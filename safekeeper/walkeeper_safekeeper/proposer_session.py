@@ -45,7 +45,13 @@ from walkeeper_common.wire.requests import (
 )
 from walkeeper_common.wire.shared_slots import SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
-from walkeeper_safekeeper.connections.permissions import kind_name, may_reach, may_read, tags_of
+from walkeeper_safekeeper.connections.permissions import (
+    is_known,
+    kind_name,
+    may_reach,
+    may_read,
+    tags_of,
+)
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
@@ -143,6 +149,10 @@ class ProposerSession:
         if tag not in self._tags:
             roles = ", ".join(sorted(self._identity.roles))
             self._note_refusal("role", message=kind_name(tag))
+            if not is_known(tag):
+                raise RemoteProtocolError(
+                    f"{kind_name(tag)} is unknown; a newer version may send it"
+                )
             raise RemoteProtocolError(f"the role {roles} may not send {kind_name(tag)}")
         return first_frame_limit(tag) if self._log is None else frame_limit(tag)
 

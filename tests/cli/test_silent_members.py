@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.status_documents import LEADER, asked
+from tests.cli.status_documents import DEAF, LEADER, asked
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.status import table
 
@@ -60,3 +60,26 @@ def test_an_address_that_no_member_has_gets_no_id(monkeypatch: pytest.MonkeyPatc
     assert found(monkeypatch, [], 1, 2, 9) == [("h9:1 (does not answer)", None, None)]
     both = found(monkeypatch, [away(3, "h3:1")], 1, 2, 3, 9)
     assert both == [(NAMED, 3, SINCE), ("h9:1 (does not answer)", None, None)]
+
+
+def test_a_member_that_answers_and_is_not_attached_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk with 5 s for each fdatasync: `status --check` said that every safekeeper has all."""
+    heard = {**OTHERS, 3: LEADER}
+    document = asked(heard, monkeypatch, extra={"away": [away(3, "h3:1")]})
+    (reason,) = judge(document).reasons
+    assert (reason.code, reason.member, reason.since) == ("not_heard", 3, SINCE)
+    text = "safekeeper 3 answers, and is not attached to the proposer, commits go on"
+    assert judge(document).text == f"degraded: {text}" and f"since {SINCE}" in table(document)
+    assert not judge(asked(heard, monkeypatch, extra={"away": []})).reasons
+    assert not judge(asked(heard, monkeypatch, extra={"away": None})).reasons, "an older proposer"
+
+
+def test_a_member_that_does_not_hear_the_proposer_is_named_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    document = asked({**OTHERS, 3: DEAF}, monkeypatch, extra={"away": [away(3, "h3:1")]})
+    assert [reason.text for reason in judge(document).reasons] == [
+        "the proposer is not heard by safekeeper 3"
+    ]

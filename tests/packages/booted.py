@@ -39,8 +39,8 @@ exec env -i container=walkeeper PATH=/usr/sbin:/usr/bin:/sbin:/bin /sbin/init </
 class Booted:
     """The running system of a machine."""
 
-    def __init__(self, machine: Machine, init: int) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, init: int, process: subprocess.Popen[bytes]) -> None:
+        self.machine, self._process = machine, process
         self._enter = ("nsenter", "-t", str(init), "-m", "-p", "-u", "-i", "-C", "--")
 
     @classmethod
@@ -76,7 +76,8 @@ class Booted:
             words = ("bash", "-c", join, "join", str(group), *inside, str(machine.root))
             with subprocess.Popen(words, stdout=log, stderr=log) as process:
                 try:
-                    booted = cls(machine, wait_until(lambda: _child_of(process.pid), BOOT_S))
+                    init = wait_until(lambda: _child_of(process.pid), BOOT_S)
+                    booted = cls(machine, init, process)
                     wait_until(booted.is_up, BOOT_S)
                     yield booted
                 finally:
@@ -91,6 +92,11 @@ class Booted:
         said = done.stdout + done.stderr
         assert done.returncode == 0 or not check, f"{' '.join(command)}: {said[-3000:]}"
         return said
+
+    def power_off(self) -> None:
+        """Shut the machine down in order, and wait until it is off."""
+        self.run("systemctl", "poweroff", check=False)  # the answer may be lost with the machine
+        self._process.wait(BOOT_S)
 
     def main_pid(self, unit: str) -> str:
         return self.run("systemctl", "show", "-p", "MainPID", "--value", unit).strip()

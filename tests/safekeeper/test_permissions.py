@@ -133,6 +133,15 @@ def test_a_forbidden_message_is_refused_before_its_body_is_received() -> None:
         list(reader.received(FRAME_HEAD.size))
 
 
+def test_a_message_of_a_newer_version_is_no_matter_of_roles() -> None:
+    """The operator of an older safekeeper read that the role with all rights had too few."""
+    peer = Peer()
+    session_of(peer, one(Role.ADMIN), greet=False)
+    assert peer.limit_of is not None
+    with pytest.raises(RemoteProtocolError, match="message 0x00 is unknown; a newer version"):
+        peer.limit_of(0)
+
+
 def test_a_role_holds_after_the_greeting() -> None:
     peer = Peer()
     session, posted = session_of(peer, one(Role.RESTORE), greet=True)

@@ -53,7 +53,8 @@ class ShowUnlessTold(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_help = bool(args) and args[0] in ctx.help_option_names
-        if not is_help and (not args or args[0].startswith("-")):
+        is_typed = not args and ctx.resilient_parsing  # completion: the word may be a command
+        if not is_help and not is_typed and (not args or args[0].startswith("-")):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

@@ -1,6 +1,7 @@
 """The operator's log, in PostgreSQL's form: `2026-11-21 03:03:10.104 UTC [pid] LOG:  message`.
 
 Or, on request, each line is a JSON object with the same words and the facts of a note apart.
+Lines for journald begin with their priority (journal_stream).
 
 A thread writes a daemon's lines in order, those on stdout among them: a pipe whose reader hangs
 must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
@@ -25,6 +26,7 @@ from functools import cache
 from walkeeper_common.printable import printable
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.audit import AUDIT_LOGGER, FACTS
+from walkeeper_common.shell.journal_stream import JournalFormatter, is_journal
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2
@@ -208,17 +210,22 @@ def _write(descriptor: int, data: bytes) -> None:
             select.select((), (descriptor,), ())
 
 
+def formatter_of(descriptor: int, *, as_json: bool = False) -> logging.Formatter:
+    """Return the form of lines that are written there. The journal's have priorities."""
+    lines = JsonFormatter() if as_json else PostgresFormatter()
+    return JournalFormatter(lines) if is_journal(descriptor) else lines
+
+
 def log_in_background(level: str, *, as_json: bool = False) -> None:
     """Log as the daemons do, in the background; called once."""
-    if as_json:
-        background_output().setFormatter(JsonFormatter())
+    background_output().setFormatter(formatter_of(STDERR, as_json=as_json))
     _log_through(background_output(), level)
 
 
 def log_to_stderr(level: str) -> None:
     """Log as the commands do, which end; called once."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PostgresFormatter())
+    handler.setFormatter(formatter_of(STDERR))
     _log_through(handler, level)
 
 

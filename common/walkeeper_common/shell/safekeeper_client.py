@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable
@@ -16,15 +17,19 @@ class NoAnswer(Unreachable):
     """The safekeeper closed the connection on the question: its version does not know it."""
 
 
-async def ask(address: Address, question: Message, timeout_s: float) -> Message:
-    """Return the first message that comes back. Unreachable names the address and the reason."""
+async def ask(
+    address: Address, question: Message, timeout_s: float, *, after: Sequence[Message] = ()
+) -> Message:
+    """Return the first message that comes back. Unreachable names the address and the reason.
+
+    The messages `after` which the question comes have no answer."""
     shown = shown_address(address)
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await open_streams(address)
             try:
                 conversation = Conversation(identity_of(writer.transport))
-                writer.write(conversation.ask(question))
+                writer.write(b"".join(map(conversation.ask, (*after, question))))
                 return await _first(conversation, reader)
             finally:
                 writer.close()

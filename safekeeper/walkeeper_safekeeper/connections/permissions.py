@@ -135,6 +135,11 @@ COMMANDS: Mapping[type[Command], frozenset[Role]] = {
 _KINDS: Mapping[int, type[Message]] = {kind.TAG: kind for kind in MESSAGES}
 
 
+def is_known(tag: int) -> bool:
+    """Return whether this version has a message with this tag."""
+    return tag in _KINDS
+
+
 def kind_name(tag: int) -> str:
     """Return the name of a kind of message, for texts."""
     kind = _KINDS.get(tag)

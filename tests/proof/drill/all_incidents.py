@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from tests.proof.drill import archive_incidents as archive
 from tests.proof.drill import load_incidents as load
 from tests.proof.drill import member_incidents as member
@@ -47,3 +49,21 @@ INCIDENTS: tuple[type[Incident], ...] = (
 NOT_DRILLED: dict[str, str] = {
     "WalkeeperStandbyLags": "it needs 1 GB of WAL, and a standby that lags by it for 10 minutes",
 }
+
+
+def alert_faults(
+    alerts: Collection[str],
+    incidents: Iterable[type[Incident]] = INCIDENTS,
+    not_drilled: Collection[str] = tuple(NOT_DRILLED),
+) -> list[str]:
+    """Return the alerts that no incident waits for without a reason, or in spite of one.
+
+    Names that are no alert are faults too."""
+    expected = [incident.expected for incident in incidents]
+    drilled = {name for each in expected for name in (*each.alerts, *each.late_alerts)}
+    faults = {
+        "has no incident": set(alerts) - drilled - set(not_drilled),
+        "has an incident and a reason for none": drilled & set(not_drilled),
+        "is no alert": (drilled | set(not_drilled)) - set(alerts),
+    }
+    return sorted(f"{name} {fault}" for fault, names in faults.items() for name in names)

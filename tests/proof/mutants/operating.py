@@ -19,6 +19,8 @@ NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 NO_FIGURES = "no oracle reads a figure of /metrics"
 CONNECTING = "tests/proposer/test_connection_errors.py::test_"
 AWAY = "tests/proposer/test_away_members.py::test_"
+JOURNAL = "tests/common/test_journal_stream.py::test_"
+DELIVERY = "tests/proposer/test_report_delivery.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
@@ -67,6 +69,75 @@ OPERATING = (
             ),
         ),
         turns_red=AWAY + "a_safekeeper_of_an_older_version_learns_the_report_on_the_primary",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "lost-member-that-answers-is-well",
+        "log_verdict",
+        "a member that answers and is not attached to the proposer is a warning",
+        (Edit("log_verdict._lost", 'line.get("away_since")', "False"),),
+        turns_red=SILENT + "a_member_that_answers_and_is_not_attached_is_a_warning",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "members-complete-to-nothing",
+        "members",
+        "the tab key after `walkeeper members` offers its commands",
+        (Edit("ShowUnlessTold.parse_args", "not args and ctx.resilient_parsing", "False"),),
+        turns_red="tests/cli/test_completion.py::test_"
+        "each_option_and_each_command_is_completed[members-]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "marks-beside-the-journal",
+        "journal_stream",
+        "only lines that go to journald begin with a priority",
+        (
+            Edit(
+                "journal_stream.is_journal",
+                'os.environ.get(VARIABLE) == f"{found.st_dev}:{found.st_ino}"',
+                "VARIABLE in os.environ",
+            ),
+        ),
+        turns_red=JOURNAL + "only_the_stream_that_systemd_named_is_the_journal",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "traceback-of-low-priority",
+        "journal_stream",
+        "each line of a traceback has the priority of its error",
+        (
+            Edit(
+                "JournalFormatter.format",
+                '"\\n".join(mark + line for line in self._inner.format(record).split("\\n"))',
+                "mark + self._inner.format(record)",
+            ),
+        ),
+        turns_red=JOURNAL + "each_line_of_a_traceback_has_it",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "refused-report-is-sent-again",
+        "report_delivery",
+        "a safekeeper of an older version gets the report that it refused once a greeting",
+        (Edit("ReportDelivery.send", "reports if knows_all else reports[:1]", "reports"),),
+        turns_red=DELIVERY + "an_older_safekeeper_gets_the_report_that_it_refused_once_a_greeting",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "older-safekeeper-stays-older",
+        "report_delivery",
+        "a safekeeper that was upgraded gets all reports again",
+        (Edit("ReportDelivery.send", "greeted is not greeting", "greeted is None"),),
+        turns_red=DELIVERY + "an_older_safekeeper_gets_the_report_that_it_refused_once_a_greeting",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "absent-safekeeper-is-older",
+        "report_delivery",
+        "a safekeeper that is away says nothing about its version",
+        (Edit("ReportDelivery._is_answered", "NoAnswer", "Unreachable"),),
+        turns_red=DELIVERY + "a_safekeeper_that_is_away_says_nothing_about_its_version",
         why_named=NO_STATUS,
     ),
     Mutant(
