@@ -22,7 +22,7 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.segment_index import Facts, ProvenIndex
-from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.change_events import (
@@ -72,6 +72,7 @@ from walkeeper_replay.undescribed import (
     other_databases,
     range_without_loads,
     undescribed_files,
+    tables_of_other_methods,
     unnamed_heirs,
 )
 from walkeeper_wal.errors import HistoryError
@@ -220,6 +221,7 @@ class ChangeReader:
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
         found += range_without_loads(self.history, start_lsn, end_lsn)
         found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += tables_of_other_methods(self.history, oid, names, start_lsn, end_lsn)
         found += self.undecoded(xid)
         found += [
             Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
@@ -304,8 +306,8 @@ class ChangeReader:
                 raise HistoryError(self._absent(name, end))
 
     def _absent(self, name: str, end: int) -> str:
-        if self.described.catalog(end).is_partitioned(name):
-            return IS_PARTITIONED.format(name)
+        if (refusal := self.described.catalog(end).refusal(name)) is not None:
+            return refusal
         return (
             f"no table {name} in database {self.database.name} in this WAL "
             "(of unlogged and temporary ones it has no rows)"

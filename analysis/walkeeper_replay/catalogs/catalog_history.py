@@ -67,6 +67,8 @@ class Named:
     name: str
     kind: str
     oid: int
+    persistence: str
+    access_method: int
 
 
 class CatalogHistory:
@@ -262,7 +264,10 @@ class CatalogHistory:
                     if space not in in_spaces:  # a catalog costs a millisecond
                         in_spaces[space] = Catalog(replace(database, tablespace=space), 0)
                     file = in_spaces[space].file_of(known)
-                    named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
+                    named = Named(
+                        begin, end, known.schema, known.name, known.kind, known.oid,
+                        known.persistence, known.access_method,
+                    )  # fmt: skip
                     found.setdefault(file, []).append(named)
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
 
