@@ -77,6 +77,8 @@ cdef enum:
     XLOG = 0
     HEAP2 = 9
     HEAP = 10
+    GENERIC = 20
+    CUSTOM_MIN = 128
     HAS_IMAGE = 0x10
     FORK_MASK = 0x0F
     BLOCKS_PER_PART = 64
