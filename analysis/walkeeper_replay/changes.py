@@ -48,6 +48,7 @@ from walkeeper_replay.change_rows import (
 from walkeeper_replay.changed_values import changed_values
 from walkeeper_replay.damaged_values import damaged_change
 from walkeeper_replay.described_tables import DescribedTables
+from walkeeper_replay.incomplete_changes import LOST
 from walkeeper_replay.lost_changes import LostChanges
 from walkeeper_replay.redo.apply import (
     DELETED,
@@ -71,8 +72,8 @@ from walkeeper_replay.undescribed import (
     described_files,
     other_databases,
     range_without_loads,
-    undescribed_files,
     tables_of_other_methods,
+    undescribed_files,
     unnamed_heirs,
 )
 from walkeeper_wal.errors import HistoryError
@@ -86,7 +87,6 @@ _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
 _IS_OF_ROW = np.zeros(8, bool)
 _IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
 REWRITTEN = reason("the same transaction rewrote the table")
-LOST = reason("WAL before it is missing or damaged")
 CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
 
 
