@@ -46,6 +46,11 @@ _NOT_LOGGED = {
 }
 HEAP = 2
 """The number of the access method heap, on each server."""
+ACLITEMS = 1034
+OTHER_LAYOUT = (
+    "the layout of column {1} of {0} in pg_attribute is not that of its type {2}: this copy of the "
+    "WAL or of the base backup is damaged: read another copy of them"
+)
 OTHER_METHOD = (
     "{} is of access method {} (pg_am.oid), and not of heap: its rows are not known from WAL, and "
     "none of them is shown; read it on a server that was recovered to that place"
@@ -220,6 +225,12 @@ class Catalog:
             )
         if (text := _NOT_LOGGED.get(found.persistence)) is not None:
             raise HistoryError(text.format(shown))
+        for each in attributes:
+            own = self.types.by_oid.get(each.type)
+            if own is None or each.dropped:
+                continue
+            if (own.length, own.alignment) != (each.length, each.alignment):
+                raise HistoryError(OTHER_LAYOUT.format(shown, each.name, own.name))
         toast = self.classes.get(found.toast)
         by_number = {a.number: a.name for a in attributes}
         key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
@@ -251,6 +262,7 @@ class Catalog:
         if major < 16:
             known = self.types.by_oid[ACLITEM]
             self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
+            self.types.by_oid[ACLITEMS] = replace(self.types.by_oid[ACLITEMS], alignment=4)
         self.types.roles, self.types.major = dict(roles), major
         self.types.names = CatalogNames(
             rows,
