@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.replay.damaged_catalogs import (
+from tests.replay.flipped_catalogs import (
     World,
     answer,
     flip_files,

@@ -1,6 +1,6 @@
 """Flips bytes of catalogs: in their rows, in a base backup's files, and in WAL.
 
-    python -m tests.replay.damaged_catalogs --flips 5000 --seed 7
+    python -m tests.replay.flipped_catalogs --flips 5000 --seed 7
 
 A flip of a row has no checksum that could tell it: the answer is an error of this program's, or
 there is one. A flip of a file of a backup with checksums, or of WAL, is found, or the answer is as
@@ -255,7 +255,7 @@ def _judged(
 
 
 def main() -> int:
-    parser = program_parser("tests.replay.damaged_catalogs", __doc__)
+    parser = program_parser("tests.replay.flipped_catalogs", __doc__)
     parser.add_argument("--flips", type=int, default=2000, help="of rows; a tenth of files  [2000]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
