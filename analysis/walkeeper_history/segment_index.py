@@ -43,7 +43,7 @@ from walkeeper_wal.sources.wal_files import WalFiles
 _SYSTEM_ID = b"walkeeper.system_identifier"
 
 
-_FORMAT, _THIS_FORMAT = b"walkeeper.index_format", b"2"
+_FORMAT, _THIS_FORMAT = b"walkeeper.index_format", b"3"
 _MISFITS = "remove it, or write it anew with `walkeeper history index`"
 
 

@@ -270,7 +270,12 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[Cov
     known, broken = int((slots["state"] == KNOWN).sum()), int((slots["state"] == BROKEN).sum())
     doubts = []
     if broken:
-        doubts.append(reason(f"{broken} blocks whose records did not fit them"))
+        first = int(slots["block"][slots["state"] == BROKEN].min())
+        file = "/".join(map(str, store.relations[relation]))
+        text = (
+            f"{broken} damaged blocks, the first is block {first} of file {file}: not as a server"
+        )
+        doubts.append(reason(f"{text} wrote it, or changed by a record that does not fit it"))
     last = int(slots["block"].max()) + 1 if len(slots) else 0
     if not store.extents[relation].begins_empty:
         shown = f" of {last}" if parts == 1 else ""

@@ -228,7 +228,11 @@ class ChangesReader(DataSourceReader):
                 Problem(r.place, None, None, f"{r.kind}: {r.reason}", fatal=False)
                 for r in reader.remarks()
             )
-            yield problem_rows([*dict.fromkeys(met), *places, *remarks])
+            values = (
+                Problem(i.table, i.first_lsn, i.last_lsn, f"not complete: {i.shown}", fatal=False)
+                for i in found.incomplete()
+            )
+            yield problem_rows([*dict.fromkeys(met), *places, *remarks, *values])
             return
         options.refuse_missing(missing)
         if options.table == "row_history":

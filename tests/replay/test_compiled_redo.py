@@ -140,6 +140,33 @@ def test_image_that_is_no_page_breaks_its_page() -> None:
         assert redo.apply(0, 16) == state
 
 
+@pytest.mark.parametrize("rmid", [apply.GENERIC, apply.CUSTOM_MIN, 255])
+def test_record_of_an_extension_breaks_its_page(rmid: int) -> None:
+    """Until an image comes: what the record did to the page is not known."""
+    payload = np.ones(3 * PAGE_BYTES, np.uint8)
+    for info in (INSERT, INSERT | INIT):
+        redo = Redo(*one_record(rmid, info), payload)
+        redo.pages[1], redo.slots["state"][1] = random_page(np.random.default_rng(3)), KNOWN
+        redo.pages[1, :8] = 0
+        assert redo.apply(0, 16) == BROKEN
+        assert redo.counts[EVENTS] == 0
+    fields = {"flags": walk.HAS_IMAGE, "image_info": APPLY_FLAG, "image_length": PAGE_BYTES}
+    assert Redo(*one_record(rmid, 0, **fields), payload).apply(0, 16) == KNOWN
+
+
+@pytest.mark.parametrize("rmid", [HEAP, apply.GENERIC, apply.CUSTOM_MIN])
+def test_records_of_extensions_are_chosen_like_those_of_heap(rmid: int) -> None:
+    records, blocks = one_record(rmid, 0)
+    made = store.PageStore(wanted=[store.Relation(1663, 5, 16384)])
+    blocks["tablespace"], blocks["database"], blocks["relfilenode"] = 1663, 5, 16384
+    chosen = np.empty(1, apply.CHOSEN_ROW)
+    count, _ = loops.choose(
+        records, blocks, 0, made._keys, made._values, np.empty(0, np.int64), False, 0, 1,
+        made._whole, made.counts, chosen,
+    )  # fmt: skip
+    assert count == 1
+
+
 def test_events_end_where_their_room_ends() -> None:
     payload = np.full(200_000, 0xFF, np.uint8)  # 65535 tuples, of a page that is not known
     redo = Redo(*one_record(HEAP2, MULTI_INSERT, main_offset=0), payload, events=1300)

@@ -1,11 +1,11 @@
-"""The files of tables in which transactions changed rows. Pure."""
+"""The files of tables in which transactions changed rows, or may have. Pure."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from walkeeper_wal.records.segment import Column
-from walkeeper_wal.records.versions import RMGR_IDS
+from walkeeper_wal.records.versions import RMGR_CUSTOM_MIN, RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
 FIRST_NORMAL_OID = 16384
@@ -16,13 +16,16 @@ _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT = 0, 1, 2, 4, 5
 def heap_changes(batch: Batch) -> Column:
     """Return distinct rows of tablespace, database, relfilenode and xid.
 
-    The files are those of users' tables, their TOAST, and catalogs that were rewritten.
+    The files are those of users' tables, their TOAST, and catalogs that were rewritten. With them
+    are all that records of an extension's resource manager name: it may have rows in them.
     """
     records, blocks = batch.records, batch.blocks
     rmid, operation = records["rmid"], records["info"] >> 4 & 7
     of_rows = (rmid == _HEAP) & np.isin(operation, (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE))
     of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
-    blocks = blocks[of_rows[blocks["record"]] & (blocks["block_id"] == 0)]
+    named = of_rows[blocks["record"]] & (blocks["block_id"] == 0)
+    named |= (rmid >= RMGR_CUSTOM_MIN)[blocks["record"]]
+    blocks = blocks[named]
     blocks = blocks[blocks["relfilenode"] >= FIRST_NORMAL_OID]
     columns = [blocks[name].astype(np.int64) for name in ("tablespace", "database", "relfilenode")]
     columns.append(records["xid"][blocks["record"]].astype(np.int64))

@@ -30,8 +30,31 @@ from walkeeper_replay.text.value_text import (
 from walkeeper_replay.tuples.toast import unpacked
 from walkeeper_wal.errors import HistoryError
 
-IS_PARTITIONED = "{} is partitioned; its rows are in its partitions: name one of them"
 KINDS_WITH_ROWS = ("r", "m", "t")
+_WITHOUT_ROWS = {
+    "p": "{} is partitioned; its rows are in its partitions: name one of them",
+    "v": "{} is a view, without rows of its own: name the tables behind it",
+    "S": "{} is a sequence, and no table: a base backup and a recovery have its value",
+    "f": "{} is a foreign table: its rows are not in this server's WAL",
+    "i": "{} is an index: name its table",
+    "I": "{} is an index: name its table",
+    "c": "{} is a composite type, without rows",
+}
+_NOT_LOGGED = {
+    "u": "{} is unlogged: its rows are not in WAL",
+    "t": "{} is temporary: its rows are not in WAL",
+}
+HEAP = 2
+"""The number of the access method heap, on each server."""
+ACLITEMS = 1034
+OTHER_LAYOUT = (
+    "the layout of column {1} of {0} in pg_attribute is not that of its type {2}: this copy of the "
+    "WAL or of the base backup is damaged: read another copy of them"
+)
+OTHER_METHOD = (
+    "{} is of access method {} (pg_am.oid), and not of heap: its rows are not known from WAL, and "
+    "none of them is shown; read it on a server that was recovered to that place"
+)
 FIRST_NORMAL_OID = 16384
 SHOWN_MAX = 20
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
@@ -76,6 +99,7 @@ class Class:
     persistence: str
     row_type: int
     has_heirs: bool = False
+    access_method: int = HEAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +194,16 @@ class Catalog:
         known = [(c.schema, c.name, c.oid) for c in self.classes.values() if c.kind in kinds]
         return [self.classes[oid] for _, _, oid in meant(name, known)]
 
-    def is_partitioned(self, name: str) -> bool:
-        """Return True if a partitioned table of this name has no rows of its own."""
-        return bool(self._meant(name, ("p",)))
+    def refusal(self, name: str) -> str | None:
+        """Return why a relation has no rows in WAL, or None without one of this name."""
+        for found in self._meant(name, tuple(_WITHOUT_ROWS)):
+            return _WITHOUT_ROWS[found.kind].format(name)
+        texts = (_NOT_LOGGED.get(c.persistence) for c in self._meant(name, KINDS_WITH_ROWS))
+        return next((text.format(name) for text in texts if text is not None), None)
 
     def _absent(self, name: str) -> str:
-        if self.is_partitioned(name):
-            return IS_PARTITIONED.format(name)
+        if (refusal := self.refusal(name)) is not None:
+            return refusal
         own = [c for c in self.tables() if not c.schema.startswith(("pg_", "information_schema"))]
         shown = ", ".join(f"{c.schema}.{c.name}" for c in own[:SHOWN_MAX])
         if len(own) > SHOWN_MAX:
@@ -187,14 +214,23 @@ class Catalog:
         )
 
     def table(self, found: Class) -> Table:
+        shown = f"{found.schema}.{found.name}"
+        if found.access_method != HEAP:
+            raise HistoryError(OTHER_METHOD.format(shown, found.access_method))
         attributes = self._columns_of(found)
         if not _are_all(attributes, found):
             raise HistoryError(
-                f"{found.schema}.{found.name} has {found.natts} columns, of which this WAL "
+                f"{shown} has {found.natts} columns, of which this WAL "
                 f"describes {len(attributes)}: give a base backup (--base) or a server (--dsn)"
             )
-        if found.persistence == "u":
-            raise HistoryError(f"{found.schema}.{found.name} is unlogged: its rows are not in WAL")
+        if (text := _NOT_LOGGED.get(found.persistence)) is not None:
+            raise HistoryError(text.format(shown))
+        for each in attributes:
+            own = self.types.by_oid.get(each.type)
+            if own is None or each.dropped:
+                continue
+            if (own.length, own.alignment) != (each.length, each.alignment):
+                raise HistoryError(OTHER_LAYOUT.format(shown, each.name, own.name))
         toast = self.classes.get(found.toast)
         by_number = {a.number: a.name for a in attributes}
         key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
@@ -226,6 +262,7 @@ class Catalog:
         if major < 16:
             known = self.types.by_oid[ACLITEM]
             self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
+            self.types.by_oid[ACLITEMS] = replace(self.types.by_oid[ACLITEMS], alignment=4)
         self.types.roles, self.types.major = dict(roles), major
         self.types.names = CatalogNames(
             rows,
@@ -277,6 +314,7 @@ def class_of(row: dict[str, object], schemas: dict[int, str]) -> Class:
         str(row["relkind"]), _int(row["relfilenode"]), _int(row["reltablespace"]),
         _int(row["reltoastrelid"]), _int(row["relnatts"]), str(row["relpersistence"]),
         _int(row["reltype"]), bool(row["relhassubclass"]),
+        _int(row["relam"]),
     )  # fmt: skip
 
 

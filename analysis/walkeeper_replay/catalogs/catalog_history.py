@@ -29,6 +29,7 @@ from walkeeper_replay.catalogs.catalog import (
 )
 from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED
 from walkeeper_replay.catalogs.catalog_rows import Keep, rows_of, user_columns, user_types
+from walkeeper_replay.catalogs.damaged_catalogs import broken_blocks, damage_named, refuse_broken
 from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
@@ -67,6 +68,8 @@ class Named:
     name: str
     kind: str
     oid: int
+    persistence: str
+    access_method: int
 
 
 class CatalogHistory:
@@ -91,6 +94,7 @@ class CatalogHistory:
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
         self._map_count = len(store.map_log)
         self._names: dict[Relation, list[Named]] | None = None
+        self._broken = broken_blocks(store)
 
     def is_like(self, other: CatalogHistory) -> bool:
         """Return whether both have the same rows with the same spans: no catalog has changed."""
@@ -228,7 +232,8 @@ class CatalogHistory:
             catalog.heirs.setdefault(row["inhparent"], []).append(row["inhrelid"])
         for row in self._rows("pg_index", oid, lsn):
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
-                numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
+                numbers = np.frombuffer(row["indkey"][20:], np.uint8)
+                numbers = numbers[: len(numbers) // 2 * 2].view("<i2")[: row["indnkeyatts"]]
                 catalog.keys[row["indrelid"]] = numbers.tolist()
         catalog.schemas, catalog.has_system = schemas, self.store.base is not None
         roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
@@ -262,7 +267,10 @@ class CatalogHistory:
                     if space not in in_spaces:  # a catalog costs a millisecond
                         in_spaces[space] = Catalog(replace(database, tablespace=space), 0)
                     file = in_spaces[space].file_of(known)
-                    named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
+                    named = Named(
+                        begin, end, known.schema, known.name, known.kind, known.oid,
+                        known.persistence, known.access_method,
+                    )  # fmt: skip
                     found.setdefault(file, []).append(named)
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
 
@@ -298,6 +306,7 @@ class CatalogHistory:
         found = []
         for relation, number in self._numbers.items():
             if relation.database == database and self._is(relation, OIDS[name]):
+                refuse_broken(self._broken, self.store, number, name)
                 chosen = self._versions.of(number)
                 own = self._versions
                 spans = zip(own.begin[chosen].tolist(), own.end[chosen].tolist(), strict=True)
@@ -356,13 +365,16 @@ class CatalogHistory:
             node = own[0]["relfilenode"] if own else 0
         node = node or OIDS[name]
         space = self._space_at(database, lsn)
-        chosen = [
-            self._versions.alive(number, lsn)
+        numbers = [
+            number
             for relation, number in self._numbers.items()
             if relation.database == database
             and relation.relfilenode == node
             and space in (None, relation.tablespace)
         ]
+        for number in numbers:
+            refuse_broken(self._broken, self.store, number, name)
+        chosen = [self._versions.alive(number, lsn) for number in numbers]
         return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
 
     def _mapped(self, database: int, oid: int, lsn: int) -> int:
@@ -378,7 +390,8 @@ class CatalogHistory:
     ) -> list[dict[str, Any]]:
         """Return the chosen rows of a catalog as dictionaries."""
         codec = partial(self._codec, database)
-        return rows_of(self._versions, chosen, name, major=self.major, codec=codec, keep=keep)
+        with damage_named(self._versions, chosen, self.store, name):
+            return rows_of(self._versions, chosen, name, major=self.major, codec=codec, keep=keep)
 
     def _codec(self, database: int) -> str:
         """Name a database's encoding, which never changes; the shared catalogs have none."""

@@ -121,7 +121,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "pg_class": (
         "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
         "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
-        "relhassubclass",
+        "relhassubclass", "relam",
     ),
     "pg_attribute": (
         "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",

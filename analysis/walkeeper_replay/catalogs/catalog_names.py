@@ -145,4 +145,6 @@ def _arguments(columns: list[Any]) -> tuple[int, ...]:
     if len(columns) != 1:
         return tuple(columns)
     (found,) = columns
-    return tuple(np.frombuffer(found[20:], "<u4").tolist() if isinstance(found, bytes) else found)
+    if not isinstance(found, bytes):
+        return tuple(found or ())
+    return tuple(np.frombuffer(found[20 : 20 + (len(found) - 20) // 4 * 4], "<u4").tolist())

@@ -15,18 +15,24 @@ import numpy as np
 
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID
 from walkeeper_replay.catalogs.catalog_layouts import WANTED, layout
+from walkeeper_replay.catalogs.damaged_catalogs import DamagedRow
 from walkeeper_replay.text.database_text import UnknownText, decoded, decoded_name
-from walkeeper_replay.tuples.deform import deform, varlena
+from walkeeper_replay.tuples.deform import MALFORMED, deform, varlena
 from walkeeper_replay.tuples.row_versions import Versions
 from walkeeper_replay.tuples.toast import nothing, plain
 from walkeeper_wal.records.segment import Column
 
 Keep: TypeAlias = Callable[[Any, Column, list[str]], Column]
 """Selects rows by (arena, the places of their columns, the names of these)."""
+_DECIDING = ("oid", "attrelid", "attnum")  # by which Keep selects rows
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
 _CHARACTERS = frozenset(
     ["relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated", "collprovider"]
 )
+_KNOWN_CHARACTERS = {
+    "relkind": "rmvSfcpiIt", "relpersistence": "put", "typtype": "bcdemprs", "typalign": "csid",
+    "attalign": "csid", "attgenerated": "\0sv",
+}  # fmt: skip
 _SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod", "collencoding"})
 _NAME_BYTES = 64
 
@@ -40,7 +46,10 @@ def rows_of(
     codec: Callable[[], str],
     keep: Keep | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rows as dictionaries, of the columns that are wanted and that this version has."""
+    """Return rows as dictionaries, of the columns that are wanted and that this version has.
+
+    Raise DamagedRow with the place of one in `chosen` that does not have the catalog's layout.
+    """
     columns = layout(name, major)
     places = deform(
         versions.arena, versions.place[chosen], versions.length[chosen],
@@ -48,12 +57,26 @@ def rows_of(
     )  # fmt: skip
     names = [column[0] for column in columns]
     made: dict[str, list[Any]] = {}
+    kept = np.arange(len(chosen))
     if keep is not None:
-        places = places[:, keep(versions.arena, places, names)]
+        for each in filter(names.__contains__, _DECIDING):
+            _refuse(places[names.index(each)] < 0, kept, each)
+        kept = np.flatnonzero(keep(versions.arena, places, names))
+        places = places[:, kept]
     for column in filter(names.__contains__, WANTED[name]):
         at = names.index(column)
-        made[column] = _values(versions.arena, column, columns[at][1], places[at], codec)
+        length = columns[at][1]
+        _refuse((places[at] == MALFORMED) | (places[at] < 0) & (length > 0), kept, column)
+        made[column] = _values(versions.arena, column, length, places[at], codec)
+        if column in _KNOWN_CHARACTERS:
+            is_known = np.frombuffer(_KNOWN_CHARACTERS[column].encode(), np.uint8)
+            _refuse(~np.isin(versions.arena[places[at]], is_known), kept, column)
     return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+
+
+def _refuse(is_damaged: Column, kept: Column, column: str) -> None:
+    if is_damaged.any():
+        raise DamagedRow(column, int(kept[np.flatnonzero(is_damaged)[0]]))
 
 
 def _values(

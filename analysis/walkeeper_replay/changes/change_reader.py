@@ -23,7 +23,7 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.segment_index import Facts, ProvenIndex
-from walkeeper_replay.catalogs.catalog import IS_PARTITIONED, Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.changes.change_events import (
@@ -48,6 +48,7 @@ from walkeeper_replay.changes.change_rows import (
 )
 from walkeeper_replay.changes.changed_values import changed_values
 from walkeeper_replay.changes.described_tables import DescribedTables
+from walkeeper_replay.changes.incomplete_changes import LOST
 from walkeeper_replay.changes.lost_changes import LostChanges
 from walkeeper_replay.changes.undescribed import (
     BEGAN_BEFORE,
@@ -56,6 +57,7 @@ from walkeeper_replay.changes.undescribed import (
     described_files,
     other_databases,
     range_without_loads,
+    tables_of_other_methods,
     undescribed_files,
     unnamed_heirs,
 )
@@ -86,7 +88,6 @@ _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE
 _IS_OF_ROW = np.zeros(8, bool)
 _IS_OF_ROW[[INSERTED, DELETED, OLD, NEW]] = True
 REWRITTEN = reason("the same transaction rewrote the table")
-LOST = reason("WAL before it is missing or damaged")
 CUT_OFF = reason("its transaction began before this WAL, and what it did there is not known")
 
 
@@ -221,6 +222,7 @@ class ChangeReader:
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
         found += range_without_loads(self.history, start_lsn, end_lsn)
         found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += tables_of_other_methods(self.history, oid, names, start_lsn, end_lsn)
         found += self.undecoded(xid)
         found += [
             Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
@@ -305,8 +307,8 @@ class ChangeReader:
                 raise HistoryError(self._absent(name, end))
 
     def _absent(self, name: str, end: int) -> str:
-        if self.described.catalog(end).is_partitioned(name):
-            return IS_PARTITIONED.format(name)
+        if (refusal := self.described.catalog(end).refusal(name)) is not None:
+            return refusal
         return (
             f"no table {name} in database {self.database.name} in this WAL "
             "(of unlogged and temporary ones it has no rows)"

@@ -18,6 +18,7 @@ import pyarrow as pa
 from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes.changed_values import DOUBTS, ChangedValues, TextMaps
+from walkeeper_replay.changes.incomplete_changes import Incomplete, incomplete
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, together
 from walkeeper_replay.tuples.commits import Commit, Commits
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
@@ -200,6 +201,14 @@ class FoundChanges:
         for piece in self._pieces:
             for row in np.flatnonzero(is_doubtful(piece.rows)).tolist():
                 piece.coverage[row] = together(sorted((piece.coverage[row], why)))
+
+    def incomplete(self) -> list[Incomplete]:
+        """Return what of them is not known."""
+        return incomplete(
+            (piece.table.shown, int(piece.rows["start_lsn"][row]), piece.coverage[row])
+            for piece in self._pieces
+            for row in np.flatnonzero(piece.coverage != COMPLETE).tolist()
+        )
 
     def changes(self) -> list[Change]:
         """Return them one by one."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, Catalog
+from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, HEAP, KINDS_WITH_ROWS, Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.heap_files import HeapFiles
@@ -37,6 +37,9 @@ HEIRS_NOT_KNOWN = (
 BULK_LOADS = (
     "WAL from {} on is of wal_level = minimal, without bulk loads: rows that COPY, CREATE TABLE AS "
     "and their like brought there may be missing"
+)
+NOT_HEAP = (
+    "it is of access method {} (pg_am.oid), and not of heap: what was changed there is missing"
 )
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
@@ -87,6 +90,31 @@ def range_without_loads(
     if end_lsn is not None and end_lsn <= since:
         return []
     return [Undescribed("range", f"from {Lsn(since)}", BULK_LOADS.format(Lsn(since)))]
+
+
+def tables_of_other_methods(
+    history: CatalogHistory, database: int, names: Sequence[str], start_lsn: int,
+    end_lsn: int | None,
+) -> list[Undescribed]:  # fmt: skip
+    """Return the tables that were not heap's in a range, whether they were changed or not.
+
+    Their WAL is that of an extension, which need not say which of them it is about.
+    """
+    end = history.end_lsn if end_lsn is None else end_lsn
+    found = {
+        (named.schema, named.name, named.oid): named.access_method
+        for file, owned in history.names().items()
+        for named in owned
+        if file.database == database and named.access_method != HEAP
+        and named.kind in KINDS_WITH_ROWS and named.persistence == "p"
+        and named.begin <= end and named.end > start_lsn
+    }  # fmt: skip
+    known = list(found)
+    asked = known if not names else [each for name in names for each in meant(name, known)]
+    return [
+        Undescribed("table", f"{each[0]}.{each[1]}", NOT_HEAP.format(found[each]))
+        for each in sorted(set(asked))
+    ]
 
 
 def unnamed_heirs(catalog: Catalog, names: Sequence[str], *, knows_all: bool) -> list[Undescribed]:

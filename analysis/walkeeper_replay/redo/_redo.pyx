@@ -77,6 +77,8 @@ cdef enum:
     XLOG = 0
     HEAP2 = 9
     HEAP = 10
+    GENERIC = 20
+    CUSTOM_MIN = 128
     HAS_IMAGE = 0x10
     FORK_MASK = 0x0F
     BLOCKS_PER_PART = 64
@@ -123,6 +125,7 @@ include "changed_page.pxi"
 include "heap_redo.pxi"
 include "heap2_redo.pxi"
 include "page_slots.pxi"
+include "whole_pages.pxi"
 include "apply.pxi"
 include "compared_pages.pxi"
 include "redo_calls.pxi"

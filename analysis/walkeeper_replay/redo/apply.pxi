@@ -61,6 +61,10 @@ cdef Redone redo_one(
         return redone(KNOWN, True, 0)
     if record.rmid == XLOG:
         return redone(state, False, 0)
+    if record.rmid != HEAP and record.rmid != HEAP2:  # an extension's, which only it can redo
+        if state != KNOWN or get_lsn(page) >= end_lsn:
+            return redone(state, False, 0)
+        return redone(BROKEN, True, NOT_SANE)
     if is_init and block.block_id == 0:
         initialise(page)
         state = KNOWN
@@ -207,6 +211,6 @@ cdef int64_t apply_rows(
         if (level == RECORD_VERSIONS and before != KNOWN and done.state == KNOWN
                 and is_sane(page)):
             note_page(page, &at, room)
-        if rmid != XLOG:
+        if rmid == HEAP or rmid == HEAP2:
             note_changes(page, done.state, b, log, k, &at, room)
     return until

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-XLOG, HEAP2, HEAP, SEQUENCE = 0, 9, 10, 15
+XLOG, HEAP2, HEAP, SEQUENCE, GENERIC = 0, 9, 10, 15, 20
+CUSTOM_MIN = 128  # resource managers of extensions
 FORK_MASK = 0x0F
 BLOCKS_PER_PART = 64
 # GONE: a truncation cut the page off, or its relation was dropped.

@@ -16,14 +16,16 @@ from pathlib import Path
 from struct import unpack_from
 
 import numpy as np
+from crc32c import crc32c
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.redo.files_of_records import parse_map
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_wal.errors import HistoryError
-from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
@@ -36,6 +38,7 @@ _LC_MONETARY = re.compile(r"^\s*lc_monetary\s*=?\s*'?([^'#\s]+)", re.MULTILINE |
 _INCLUDES = re.compile(r"^\s*include", re.MULTILINE | re.IGNORECASE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
 _CONTROL_STATE, _CONTROL_CHECKPOINT_TIME, _CONTROL_MIN_RECOVERY = 16, 104, 136
+_CONTROL_FLOAT, _FLOAT, _CONTROL_CHECKSUMS = 208, 1234567.0, 252
 _SHUT_DOWN = (1, 2)  # also in recovery
 _BACKUP_END = 0x50
 
@@ -52,6 +55,8 @@ class BaseDirectory:
         self.system_id = int(unpack_from("<Q", control)[0])
         seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
         self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+        is_known = unpack_from("<d", control, _CONTROL_FLOAT)[0] == _FLOAT
+        self.has_checksums = is_known and unpack_from("<I", control, _CONTROL_CHECKSUMS)[0] > 0
         self.redo_lsn = self._redo_lsn()
         label = self.root / "backup_label"
         self.ends_in_wal = False
@@ -140,7 +145,7 @@ class BaseDirectory:
     def map_of(self, tablespace: int, database: int) -> dict[int, int]:
         """Return the relfilenodes of mapped catalogs."""
         path = self.directory(tablespace, database) / FILENODE_MAP
-        return parse_map(path.read_bytes()) if path.is_file() else {}
+        return checked_map(path) if path.is_file() else {}
 
     def read(self, relation: Relation) -> Bytes | None:
         """Return all pages of a relation's main fork, or None without its file."""
@@ -154,6 +159,16 @@ class BaseDirectory:
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         whole = len(data) // PAGE_BYTES * PAGE_BYTES
         return data[:whole].reshape(-1, PAGE_BYTES)
+
+    def damaged(self, pages: Bytes, blocks: Column) -> Column:
+        """Return which pages of a heap are not as a server wrote them, by layout and checksum.
+
+        Such a page may also be torn, as in a backup of a running server.
+        """
+        found: Bytes = np.empty(len(pages), np.uint8)
+        loops.check_pages(pages, blocks, self.has_checksums, found)
+        damaged: Column = found != 0
+        return damaged
 
     def block_count(self, relation: Relation) -> int | None:
         """Return the number of pages of a relation's main fork, or None without its file."""
@@ -225,6 +240,17 @@ class BaseDirectory:
         except FileNotFoundError:
             return None
         return data if len(data) == PAGE_BYTES else None
+
+
+def checked_map(path: Path) -> dict[int, int]:
+    """Return the relfilenodes in a map of catalogs; HistoryError if it is damaged."""
+    data = path.read_bytes()
+    # 504 bytes until 15, and 520 since; the CRC follows, and until 15 four bytes more.
+    body = len(data) // 8 * 8 - 8 if len(data) % 8 == 0 else len(data) - 4
+    found = parse_map(data)
+    if not found or crc32c(data[:body]) != int.from_bytes(data[body : body + 4], "little"):
+        raise HistoryError(f"{path}: damaged (its checksum): read another copy of the base backup")
+    return found
 
 
 class NotConsistent(HistoryError):

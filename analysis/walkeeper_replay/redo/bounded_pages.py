@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from walkeeper_replay.redo.apply import GONE, KNOWN, SLOT_ROW, SLOTS, UNKNOWN
+from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, SLOT_ROW, SLOTS, UNKNOWN
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
 from walkeeper_replay.redo.redo_loops import loops
@@ -36,6 +36,7 @@ class Origin(Protocol):
 
     def block_count(self, relation: Relation) -> int | None: ...
     def read_block(self, relation: Relation, block: int) -> Bytes: ...
+    def damaged(self, pages: Bytes, blocks: Column) -> Column: ...
 
 
 @dataclass(slots=True)
@@ -178,8 +179,10 @@ class BoundedPages(PageStore):
         for key, slot in slot_of_key.items():
             number, block = divmod(key, BLOCKS)
             if block < self.extents[number].blocks:
-                self.pages[slot] = self.origin.read_block(self.relations[number], block)
-                self.slots["state"][slot] = KNOWN
+                page = self.origin.read_block(self.relations[number], block)
+                self.pages[slot] = page
+                is_damaged = self.origin.damaged(page.reshape(1, -1), np.array([block]))[0]
+                self.slots["state"][slot] = BROKEN if is_damaged else KNOWN
 
     def _fit(self) -> None:
         """Give each slot its place in the columns beside the slots."""

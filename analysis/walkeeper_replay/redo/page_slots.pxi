@@ -35,7 +35,8 @@ cdef Chosen choose_rows(
         if block.flags & FORK_MASK:
             continue
         rmid = records[block.record].rmid
-        if rmid != HEAP and rmid != HEAP2 and rmid != XLOG:
+        if (rmid != HEAP and rmid != HEAP2 and rmid != XLOG
+                and rmid != GENERIC and rmid < CUSTOM_MIN):
             continue
         space, node = <int64_t>block.tablespace << 32 | block.database, block.relfilenode
         if space != space_before or node != node_before:

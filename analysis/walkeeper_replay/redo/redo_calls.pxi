@@ -12,6 +12,7 @@ def numbers():
     """Return the numbers that Python modules have too, by name."""
     return {
         "XLOG": XLOG, "HEAP2": HEAP2, "HEAP": HEAP, "SEQUENCE": SEQUENCE, "HAS_IMAGE": HAS_IMAGE,
+        "GENERIC": GENERIC, "CUSTOM_MIN": CUSTOM_MIN,
         "FORK_MASK": FORK_MASK, "BLOCKS_PER_PART": BLOCKS_PER_PART,
         "UNKNOWN": UNKNOWN, "KNOWN": KNOWN, "BROKEN": BROKEN, "NOT_REPLAYED": NOT_REPLAYED,
         "SEEN": SEEN, "INSERTED": INSERTED, "DELETED": DELETED, "OLD": OLD, "NEW": NEW,

@@ -22,6 +22,7 @@ from walkeeper_history.segment_index import Facts
 from walkeeper_replay.redo.apply import (
     ARENA,
     BLOCKS_PER_PART,
+    BROKEN,
     CHOSEN_ROW,
     COUNTS,
     EVENT_ROW,
@@ -57,6 +58,7 @@ class Base(Protocol):
     """Pages from before the WAL."""
 
     def read(self, relation: Relation) -> Bytes | None: ...
+    def damaged(self, pages: Bytes, blocks: Column) -> Column: ...
 
 
 @dataclass(slots=True)
@@ -288,11 +290,13 @@ class PageStore:
         found = self.base.read(self.relations[number])
         if found is not None:
             self.extents[number] = Extent(begins_empty=True, blocks=len(found))
-            self.load(number, found)
+            blocks = np.arange(len(found))
+            self.load(number, found, blocks, self.base.damaged(found, blocks))
 
-    def load(self, number: int, pages: Bytes, blocks: Column | None = None) -> None:
-        """Make pages known, by default of blocks from 0 on; leave out other parts' blocks."""
-        blocks = np.arange(len(pages)) if blocks is None else blocks
+    def load(
+        self, number: int, pages: Bytes, blocks: Column, damaged: Column | None = None
+    ) -> None:
+        """Make pages known, but for those that are damaged; leave out other parts' blocks."""
         node = self.relations[number].relfilenode
         own = (blocks // BLOCKS_PER_PART + node) % self.parts == self.part
         own |= self._whole[number] != 0
@@ -300,6 +304,9 @@ class PageStore:
             block = int(blocks[row])
             slot = self._slot(number, block)
             self.pages[slot] = pages[row]
+            if damaged is not None and damaged[row]:
+                self.slots["state"][slot] = BROKEN
+                continue
             self.slots["state"][slot] = KNOWN
             if self._recorded[number] == RECORD_VERSIONS:
                 if self.counts[EVENTS] + 600 > len(self._event_rows) or (

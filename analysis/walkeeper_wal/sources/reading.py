@@ -155,6 +155,7 @@ class Reading:
         self.problems: list[Problem] = list(self.segment.problems)
         self.summary = Summary(self.segment)
         self._spilled = self._ends_behind = False
+        self._held = 0
 
     def __iter__(self) -> Iterator[Batch]:
         segment = self.segment
@@ -337,8 +338,8 @@ class Reading:
     def _stopped(self, lsn: int, reason: str, page: int, pages: Pages, *, torn: bool) -> int | None:
         """Report that records end at `lsn`; return the first good page from `page` on, or None.
 
-        In the last segment of the log, without a good page after it, that is the log's end. `torn`
-        is True if there is more than zeros.
+        In the last segment of the log, that is the log's end if no good page and no record that
+        names it comes after it. `torn` is True if there is more than zeros.
         """
         later = page + np.flatnonzero(pages.good[page:])
         if len(later):
@@ -348,9 +349,18 @@ class Reading:
         self.summary.status = "open"
         if not self.segment.is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
+        elif torn and self._has_successor(lsn):
+            text = f"{reason}; it is damaged and not the log's end, as a later record names it"
+            self._report(lsn, None, text)
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
         return None
+
+    def _has_successor(self, lsn: int) -> bool:
+        """Return whether a record behind `lsn` has its LSN as that of the record before it."""
+        begin = offset_of(lsn - self.segment.first_lsn) + 8 & ~7
+        rest = self._reader.room.payload(self._held)[begin : self._held & ~7]
+        return bool((rest.view("<u8") == lsn).any())
 
     def _lsn(self, offset: int) -> int:
         return lsn_of(offset, self.segment.first_lsn, self.segment.segment_bytes)

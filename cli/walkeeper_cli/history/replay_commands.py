@@ -30,6 +30,7 @@ from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes.commit_range import CommitRange
+from walkeeper_replay.changes.incomplete_changes import Incomplete, incomplete
 from walkeeper_replay.changes.later_names import in_later_names, renamed
 from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.changes.undo import not_undone, undo_lines
@@ -295,6 +296,12 @@ def tell_of_missing(missing: Sequence[Undescribed]) -> None:
         tell(f"walkeeper: warning: missing: {kind} {shown} ({len(places)} in all): {reason}")
 
 
+def tell_of_incomplete(found: Sequence[Incomplete]) -> None:
+    """Name on stderr the tables with changes that are not all known."""
+    for each in found:
+        tell(f"walkeeper: warning: not complete: table {each.table}: {each.shown}")
+
+
 def changes(
     source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
 ) -> int:
@@ -306,6 +313,11 @@ def changes(
         found, database, missing = _changes(
             archive, asked, tables, opened_base(asked), xid, _warn_of_namesakes
         )
+        found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
+        # Also those that --where leaves out: it does not see a value that is not known.
+        doubts = incomplete((c.table.shown, c.start_lsn, c.coverage) for c in found)
+        tell_of_incomplete(doubts)
+        missing = missing or int(bool(doubts) and not asked.allows_missing)
         exit_code, name = archive.exit_code or missing, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]

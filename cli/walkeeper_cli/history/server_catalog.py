@@ -32,7 +32,7 @@ _CLASSES = """
 SELECT oid::bigint, relname::text, relnamespace::bigint, reltype::bigint, reltablespace::bigint,
        coalesce(pg_relation_filenode(oid), 0)::bigint AS relfilenode, reltoastrelid::bigint,
        relpersistence::text, relkind::text, relnatts::int,
-       relhassubclass
+       relhassubclass, relam::bigint
 FROM pg_class
 """
 _ATTRIBUTES = """

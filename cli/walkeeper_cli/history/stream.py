@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from walkeeper_cli.history.replay_commands import tell_of_missing
+from walkeeper_cli.history.replay_commands import tell_of_incomplete, tell_of_missing
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
@@ -80,6 +80,8 @@ class Streaming:
         self._saved, self._beat_at = self._stream.position, 0.0
         self._is_checked = False
         self.changes = 0
+        self.is_complete = True
+        """False once a change that was written is not all known, as its coverage says."""
 
     def _opened(self) -> ChangeStream:
         asked = self._asked
@@ -129,6 +131,9 @@ class Streaming:
                 parts.take(found)
             else:
                 spooled.take(found, stream.database.name)
+                doubts = found.incomplete()
+                tell_of_incomplete(doubts)
+                self.is_complete &= not doubts
 
         rewritten = stream.advance_into(self._files, self._plan(), take)
         if stream.position <= before:
@@ -274,4 +279,4 @@ def stream(source: Source, asked: Asked, sink: Sink) -> int:
         with closing(run):
             run.run(lambda: time.sleep(asked.interval_s))
         tell(f"walkeeper: {run.changes} changes up to {Lsn(run._stream.position)}")
-    return 0
+    return int(not run.is_complete and not asked.allows_missing)

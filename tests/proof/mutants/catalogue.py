@@ -8,6 +8,7 @@ from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.closing import CLOSING
 from tests.proof.mutants.copying import COPYING
+from tests.proof.mutants.doubting import DOUBTING
 from tests.proof.mutants.dropping import DROPPING
 from tests.proof.mutants.electing import ELECTING
 from tests.proof.mutants.failing import FAILING
@@ -65,6 +66,7 @@ MUTANTS = (
     *FLOODING,
     *OPERATING,
     *ANALYSING,
+    *DOUBTING,
     *NAMING,
     *REDOING,
     *STREAMING,

@@ -36,6 +36,7 @@ SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
 REDO = "analysis/walkeeper_replay/redo/_redo.pyx"
 HEAP_PAGE = "analysis/walkeeper_replay/redo/heap_page.pxd"
 APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
+WHOLE_PAGES = "analysis/walkeeper_replay/redo/whole_pages.pxi"
 # By what compiles it.
 COMPILED = {
     FAST_PATH: FAST_PATH,
@@ -44,6 +45,7 @@ COMPILED = {
     SEGMENT_SUMS: WALK,
     HEAP_PAGE: REDO,
     APPLY: REDO,
+    WHOLE_PAGES: REDO,
 }
 
 # Why no search finds a mutant.

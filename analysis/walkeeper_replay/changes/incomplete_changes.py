@@ -1,0 +1,45 @@
+"""The changes of which a value, a row, or the fate is not known, counted by table and reason. Pure.
+
+    incomplete(changes) -> [Incomplete("public.t", "values … as bytes", 3, 0x15E8000, …), …]
+
+Contract: each change whose coverage is not that of SELECT's rows is counted, and no other one. A
+change behind a gap in the WAL is none of them: the reader named the gap, and its caller reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.text.coverage import Coverage, reason
+
+LOST = reason("WAL before it is missing or damaged")
+
+
+class Incomplete(NamedTuple):
+    """Changes of one table with one coverage."""
+
+    table: str
+    reason: str
+    changes: int
+    first_lsn: int
+    """The start of the first one's record."""
+    last_lsn: int
+
+    @property
+    def shown(self) -> str:
+        """The count and the reason, for people."""
+        return f"{self.changes} of its changes, the first at {Lsn(self.first_lsn)}: {self.reason}"
+
+
+def incomplete(changes: Iterable[tuple[str, int, Coverage]]) -> list[Incomplete]:
+    """Return what is not known of changes: a table, the start of a record, and a coverage each."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for table, lsn, coverage in changes:
+        if not coverage.has_all and LOST not in coverage.reasons:
+            found.setdefault((table, coverage), []).append(lsn)
+    return [
+        Incomplete(table, reason, len(lsns), min(lsns), max(lsns))
+        for (table, reason), lsns in sorted(found.items())
+    ]

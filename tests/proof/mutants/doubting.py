@@ -1,0 +1,161 @@
+"""Mutants of replay's doubts: what it does not read is named, and in the exit code."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import APPLY, WHOLE_PAGES, Edit, FastEdit, Mutant
+
+METHODS = "tests/replay/test_access_methods_postgres.py::test_"
+INCOMPLETE = "tests/replay/test_incomplete_changes_postgres.py::test_"
+REDONE = "tests/replay/test_compiled_redo.py::test_"
+FILES = "tests/history/test_changed_files.py::test_"
+DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
+STATE = "tests/replay/test_change_stream_state.py::test_"
+NO_TABLES = "the simulator has no tables"
+
+DOUBTING = (
+    Mutant(
+        "damage-ends-the-log",
+        "reading",
+        "a record that a later one names is damaged, and not the log's end",
+        (Edit("Reading._has_successor", "(rest.view('<u8') == lsn).any()", "False"),),
+        turns_red="tests/history/test_damaged_tail.py"
+        "::test_a_damaged_record_that_a_later_one_names_is_damage",
+        why_named="the simulator reads no archives",
+    ),
+    Mutant(
+        "other-methods-are-read-as-heap",
+        "catalog",
+        "a table of another access method than heap is refused by name",
+        (Edit("Catalog.table", "found.access_method != HEAP", "False"),),
+        turns_red=METHODS + "a_table_is_read_while_it_was_heap",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "other-methods-are-silent",
+        "undescribed",
+        "changes name the tables of a range that were not heap's",
+        (
+            Edit(
+                "undescribed.tables_of_other_methods",
+                'named.persistence == "p"',
+                'named.persistence == "x"',
+            ),
+        ),
+        turns_red="tests/replay/test_access_methods_postgres.py"
+        "::test_a_table_is_named_where_no_record_of_heap_changed_it",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "records-of-extensions-change-nothing",
+        "apply",
+        "a page that an extension's record changed is not known",
+        (
+            FastEdit(
+                "        return redone(BROKEN, True, NOT_SANE)\n    if is_init",
+                "        return redone(state, False, 0)\n    if is_init",
+                APPLY,
+            ),
+        ),
+        turns_red=REDONE + "record_of_an_extension_breaks_its_page[128]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "files-of-extensions-are-silent",
+        "heap_changes",
+        "a file that an extension's records name may have changed rows",
+        (Edit("heap_changes.heap_changes", "rmid >= RMGR_CUSTOM_MIN", "rmid > 255"),),
+        turns_red=FILES + "files_of_an_extensions_records_may_have_rows[128-0-2]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "doubtful-changes-exit-with-0",
+        "incomplete_changes",
+        "a change that is not complete is in the exit code",
+        (Edit("incomplete_changes.incomplete", "coverage.has_all", "True"),),
+        turns_red=INCOMPLETE + "a_value_of_an_unknown_type_is_in_the_exit_code",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "conditions-hide-doubts",
+        "replay_commands",
+        "a condition does not hide a change whose value is not known",
+        (
+            Edit(
+                "replay_commands.changes",
+                "incomplete(((c.table.shown, c.start_lsn, c.coverage) for c in found))",
+                "incomplete(((c.table.shown, c.start_lsn, c.coverage) for c in found "
+                "if is_of_row(c, list(map(_condition, where)))))",
+            ),
+        ),
+        turns_red=INCOMPLETE + "a_condition_does_not_hide_what_it_cannot_see",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "states-of-earlier-versions",
+        "page_file",
+        "a state of an earlier version is refused",
+        (Edit("PageFile.saved", "form != _FORM", "False"),),
+        turns_red=STATE + "a_state_of_an_earlier_version_is_refused_with_the_remedy",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "pages-of-a-backup-are-not-checked",
+        "base",
+        "a page of a backup that is not as a server wrote it is not known",
+        (Edit("BaseDirectory.damaged", "found != 0", "found > 1"),),
+        turns_red=DAMAGED + "each_command_names_the_damaged_block[0]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "items-outside-their-page",
+        "whole_pages",
+        "an item that leads out of its page is damage",
+        (FastEdit("if place + length > special:", "if False:", WHOLE_PAGES),),
+        turns_red=DAMAGED + "a_page_without_the_layout_of_a_heap_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "broken-catalogs-are-read",
+        "damaged_catalogs",
+        "a catalog with a broken page is refused",
+        (Edit("damaged_catalogs.refuse_broken", "number in broken", "False"),),
+        turns_red=DAMAGED + "each_command_names_the_damaged_block[3]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rows-without-their-layout-are-read",
+        "catalog_rows",
+        "a row that does not have the layout of its catalog is refused",
+        (Edit("catalog_rows._refuse", "is_damaged.any()", "False"),),
+        turns_red=DAMAGED + "flipped_rows_are_refused_or_read",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "columns-of-another-length",
+        "catalog",
+        "a column has the length and the alignment of its type",
+        (
+            Edit(
+                "Catalog.table",
+                "(own.length, own.alignment) != (each.length, each.alignment)",
+                "False",
+            ),
+        ),
+        turns_red=DAMAGED + "a_row_without_the_layout_of_its_catalog_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "damaged-map-of-catalogs",
+        "base",
+        "a map of catalogs with a wrong checksum is refused",
+        (
+            Edit(
+                "base.checked_map",
+                "crc32c(data[:body]) != int.from_bytes(data[body:body + 4], 'little')",
+                "False",
+            ),
+        ),
+        turns_red=DAMAGED + "a_damaged_map_of_catalogs_is_named",
+        why_named=NO_TABLES,
+    ),
+)
