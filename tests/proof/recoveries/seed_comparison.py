@@ -392,6 +392,7 @@ def compared(seed: int, *, keeps: bool = False) -> Figures:
             work = Work(server, seed)
             crash_at = chosen.choice((None, chosen.randrange(STEPS)))
             loads_at = chosen.choice((None, None, chosen.randrange(STEPS_BEFORE)))
+            restart_at = chosen.choice((None, chosen.randrange(STEPS)))
             work.logs_all = crash_at is not None
             work.create()
             for number in range(STEPS_BEFORE):
@@ -408,6 +409,8 @@ def compared(seed: int, *, keeps: bool = False) -> Figures:
             for number in range(STEPS):
                 if number == crash_at:
                     work.crash()
+                if number == restart_at:
+                    work.restart()
                 work.step()
             work.close()
             server.sql("SELECT pg_switch_wal()")

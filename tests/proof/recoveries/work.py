@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import psycopg
 
 from tests.proof.recoveries import rewrites
+from tests.proof.recoveries.passing import of_passing
 from tests.replay.schemas import COLUMNS, SINCE_14, TYPES
 from tests.replay.sessions import PreparedTransactions, Session
 from tests.support.postgres_server import PostgresServer
@@ -125,6 +126,12 @@ class Work:
         self.server.kill()
         self._disconnect()
         self.server.start()
+        self._connect()
+
+    def restart(self) -> None:
+        """Stop the server in order, and start it again; prepared transactions are there still."""
+        self._disconnect()
+        self.server.restart()
         self._connect()
 
     def load_without_wal(self) -> None:
@@ -274,6 +281,9 @@ class Work:
             self._create_table(session)
             return
         table, columns = self._chosen(session)
+        if self.random.random() < 0.1:
+            session.run(self.random.choice(of_passing(table, number)))
+            return
         others = [name for name, _ in columns if name != "id"] or ["id"]
         column, kind = self.random.choice(others), self.random.choice(sorted(self._values))
         value = self.random.choice(self._values[kind]).replace("random()", "0.5")
