@@ -38,6 +38,7 @@ from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.changes.lost_changes import RECAST
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import next_record_lsn, pass_over
@@ -328,8 +329,7 @@ class Comparison:
         self, judge: Recovered, script: Path, before: Place, each: Kept, *, shown: str
     ) -> None:
         """Compare the rows behind an undo with those before the range."""
-        unquoted = each.after.replace('"', "")
-        is_recast = f"warning: table {unquoted}:" in shown
+        is_recast = RECAST.partition("{")[0] in shown  # of this table, by its name at that time
         if (error := judge.run(script)) is not None:
             self.figures["undo refused by the server"] += 1
             unread = any(word in error for word in UNREAD)
