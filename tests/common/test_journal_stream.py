@@ -27,8 +27,9 @@ def record(level: int, text: str = "said", error: BaseException | None = None) -
     ],
 )
 def test_a_line_has_the_priority_of_its_level(level: int, mark: str) -> None:
-    line = JournalFormatter(PostgresFormatter()).format(record(level))
-    assert line == mark + PostgresFormatter().format(record(level))
+    told = record(level)
+    line = JournalFormatter(PostgresFormatter()).format(told)
+    assert line == mark + PostgresFormatter().format(told)
 
 
 def test_each_line_of_a_traceback_has_it() -> None:
