@@ -329,7 +329,7 @@ class Comparison:
         self, judge: Recovered, script: Path, before: Place, each: Kept, *, shown: str
     ) -> None:
         """Compare the rows behind an undo with those before the range."""
-        is_recast = RECAST.partition("{")[0] in shown  # of this table, by its name at that time
+        is_recast = RECAST.partition("{")[0] in shown  # the warning has the name of that time
         if (error := judge.run(script)) is not None:
             self.figures["undo refused by the server"] += 1
             unread = any(word in error for word in UNREAD)
