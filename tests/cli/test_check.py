@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from walkeeper_admin.check.finding import Finding, Grade, document, ok, shown, worst
+from walkeeper_admin.check import finding
+from walkeeper_admin.check.finding import (
+    WITH_WARNINGS,
+    Finding,
+    Grade,
+    counts,
+    document,
+    ok,
+    shown,
+    worst,
+)
 from walkeeper_admin.check.status_checks import _scrub, _slots, from_status
+from walkeeper_cli.program import run
 
 GB = 1 << 30
 SLOT = {"slot_name": "backup", "active_pid": None, "restart_lsn": "0/1", "temporary": False}
@@ -108,7 +121,31 @@ def test_the_worst_finding_gives_the_exit_code() -> None:
         "                        why: it matters",
         "                        do:  mend it",
     ]
+    warned = Finding("c", Grade.WARNING, "odd", "it matters", "look at it")
+    assert worst([*findings, warned]) is Grade.FAILED
     assert worst([]) is Grade.OK
+
+
+def test_an_ignored_warning_does_not_count_and_a_failure_always_does() -> None:
+    warned = Finding("disk space", Grade.WARNING, "9 GB free", "it fills", "add some")
+    failed = Finding("archive", Grade.FAILED, "refused", "it matters", "mend it")
+    assert worst([warned]) is Grade.WARNING and worst([warned], ["archive"]) is Grade.WARNING
+    assert worst([warned], ["disk-space"]) is Grade.OK
+    assert document([warned], ["disk-space"])["exit_code"] == 0
+    assert worst([warned, failed], ["disk-space", "archive"]) is Grade.FAILED
+    assert not counts(warned, ["disk-space"]) and counts(failed, ["archive"])
+
+
+def test_each_check_that_warns_can_be_ignored() -> None:
+    """A name is the first argument of a Finding; a variable one stands in its own module."""
+    text = "".join(file.read_text() for file in sorted(Path(finding.__file__).parent.glob("*.py")))
+    found = set(re.findall(r'Finding\(\s*"([a-z ]+)",\s*(?:Grade\.WARNING|GRADES)', text))
+    assert found and {name.replace(" ", "-") for name in found} <= set(WITH_WARNINGS)
+
+
+def test_an_unknown_check_is_no_check_to_ignore(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--safekeepers", "127.0.0.1:1", "--ignore", "disks"]) == 2
+    assert "no check with warnings is named disks; the names are archive" in capsys.readouterr().err
 
 
 def test_a_client_at_one_member_uses_the_slots_copies_too() -> None:

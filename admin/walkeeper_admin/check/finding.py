@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from walkeeper_common.printable import printable
+
+# The names that `--ignore` takes are those of checks that may warn, with `-` for a space.
+WITH_WARNINGS = (
+    "archive",
+    "attached",
+    "certificates",
+    "clocks",
+    "disk-space",
+    "fdatasync",
+    "members",
+    "primary",
+    "primary-slot",
+    "readers",
+    "repair",
+    "scrub",
+    "slots",
+    "spares",
+    "versions",
+    "zones",
+)
 
 
 class Grade(IntEnum):
@@ -44,14 +64,22 @@ def ok(check: str, text: str) -> Finding:
     return Finding(check, Grade.OK, text)
 
 
-def worst(findings: Sequence[Finding]) -> Grade:
+def counts(finding: Finding, ignored: Collection[str] = ()) -> bool:
+    """Return whether the finding is a fault that nobody ignores. FAILED always counts."""
+    if finding.grade is Grade.WARNING:
+        return finding.check.replace(" ", "-") not in ignored
+    return finding.grade is Grade.FAILED
+
+
+def worst(findings: Sequence[Finding], ignored: Collection[str] = ()) -> Grade:
     """Return the grade of the whole list."""
-    return max((finding.grade for finding in findings), default=Grade.OK)
+    faults = (finding.grade for finding in findings if counts(finding, ignored))
+    return max(faults, default=Grade.OK)
 
 
-def document(findings: Sequence[Finding]) -> dict[str, Any]:
+def document(findings: Sequence[Finding], ignored: Collection[str] = ()) -> dict[str, Any]:
     """Return the list for JSON."""
-    grade = worst(findings)
+    grade = worst(findings, ignored)
     checks = [finding.shown() for finding in findings]
     return {"state": grade.name, "exit_code": int(grade), "checks": checks}
 

@@ -41,7 +41,14 @@ from walkeeper_common.addresses import Address
 @option(
     "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
 )
-@option("--quiet", "-q", is_flag=True, help="Print only what is not OK.")
+@option("--quiet", "-q", is_flag=True, help="Print only what is not OK and not ignored.")
+@option(
+    "--ignore",
+    metavar="CHECK",
+    multiple=True,
+    help="A WARNING of this check, such as archive or disk-space, does not count for the exit "
+    "code. FAILED always counts. Repeat it for several.",
+)
 @option(
     "--timeout",
     type=Timeout(),
@@ -66,6 +73,7 @@ def command(
     standbys: tuple[str, ...],
     as_json: bool,
     quiet: bool,
+    ignore: tuple[str, ...],
     timeout: float,
     archive_wait: float,
 ) -> int:
@@ -80,23 +88,29 @@ def command(
     Examples:
       walkeeper check --safekeepers h1:5454,h2:5454,h3:5454
       walkeeper check --safekeepers … --dsn service=prod --archive s3://backups/wal
+      walkeeper check --safekeepers … --dsn service=prod --ignore archive
     \b
     Exit codes:
-      0      everything is OK
+      0      everything is OK, or ignored
       1      at least one WARNING
       2      at least one FAILED, or usage
     """
     from walkeeper_admin.check.all_checks import CheckSettings, run
-    from walkeeper_admin.check.finding import Grade, document, shown, worst
+    from walkeeper_admin.check.finding import WITH_WARNINGS, counts, document, shown, worst
 
+    if unknown := sorted(set(ignore) - set(WITH_WARNINGS)):
+        raise click.UsageError(
+            f"--ignore: no check with warnings is named {unknown[0]}; the names are "
+            f"{', '.join(WITH_WARNINGS)}"
+        )
     settings = CheckSettings(
         safekeepers, cluster, dsn, slot_of(slot, cluster), archive, standbys, timeout, archive_wait
     )
     findings = []
     for finding in run(settings):
         findings.append(finding)
-        if not as_json and not (quiet and finding.grade is Grade.OK):
+        if not as_json and not (quiet and not counts(finding, ignore)):
             click.echo(shown(finding))
     if as_json:
-        click.echo(json.dumps(document(findings)))
-    return int(worst(findings))
+        click.echo(json.dumps(document(findings, ignore)))
+    return int(worst(findings, ignore))

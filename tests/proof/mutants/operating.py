@@ -336,11 +336,25 @@ OPERATING = (
         (
             Edit(
                 "finding.worst",
-                "max((finding.grade for finding in findings), default=Grade.OK)",
-                "min((finding.grade for finding in findings), default=Grade.OK)",
+                "max(faults, default=Grade.OK)",
+                "min(faults, default=Grade.OK)",
             ),
         ),
         turns_red=CHECK + "the_worst_finding_gives_the_exit_code",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "ignored-failure-does-not-count",
+        "check",
+        "a check that failed counts, whatever `--ignore` names",
+        (
+            Edit(
+                "finding.counts",
+                "finding.grade is Grade.FAILED",
+                "finding.grade is Grade.FAILED and finding.check not in ignored",
+            ),
+        ),
+        turns_red=CHECK + "an_ignored_warning_does_not_count_and_a_failure_always_does",
         why_named=NO_COMMANDS,
     ),
     Mutant(
