@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.proof.mutants import document, killers, syntax
-from tests.proof.mutants.attack import PYTEST, Kill, planted, run_in, simulate, turn_red
+from tests.proof.mutants.attack import (
+    PYTEST,
+    TEST_S,
+    Kill,
+    planted,
+    run_in,
+    simulate,
+    turn_red,
+)
 from tests.proof.mutants.catalogue import MUTANTS
 from tests.proof.mutants.mutant import COMPILED, CONTROL, EXPLORED, SIM, Edit, Mutant, plant
 from tests.proof.mutants.syntax import DoesNotFit
@@ -52,7 +60,7 @@ def green_tests() -> None:
     """The source as it is passes all the tests that are to turn red."""
     with planted(CONTROL) as tree:
         wanted = sorted({mutant.turns_red for mutant in SEEN_BY_TESTS if mutant.turns_red})
-        green = run_in(tree, *PYTEST, *wanted, seconds=240)
+        green = run_in(tree, *PYTEST, *wanted, seconds=len(wanted) * TEST_S)
     assert green.returncode == 0, green.stdout
 
 
