@@ -140,8 +140,13 @@ def test_an_offset_of_another_primarys_log_is_refused(recorded: Recorded) -> Non
         made.latestOffset(other, ReadMaxFiles(64))
     with pytest.raises(HistoryError, match="is of the system 7, this log of the system"):
         made.partitions(first, other)
-    then = made.latestOffset({"position": first["position"]}, ReadMaxFiles(64))
-    assert then == made.latestOffset(first, ReadMaxFiles(64)) != first
+    ends = [  # the log goes on, by its entries of progress
+        made.latestOffset(offset, ReadMaxFiles(64))
+        for offset in (first, {"position": first["position"]}, first)
+    ]
+    assert {end["system"] for end in ends} == {first["system"]}
+    positions = [lsn_of(offset["position"]) for offset in (first, *ends)]
+    assert positions == sorted(positions) and positions[0] < positions[1]
 
 
 def test_a_directory_at_rest_gives_the_same_also_on_the_command_line(
