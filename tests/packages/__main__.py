@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from pathlib import Path
 from tests.packages.booted import PACKAGES as BOOT_PACKAGES
 from tests.packages.booted import Booted
 from tests.packages.machine import Machine
+from tests.packages.suites import EXPOSURE_MAX, over_suites, say
 from tests.support.cluster import Daemon
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
@@ -36,18 +36,11 @@ from tests.support.program_parser import program_parser
 from walkeeper_lab.local.tcp_ports import free_port
 
 SUITES = ("bookworm", "trixie")
-SKIPPED = 77
 COMMITS = 100
-EXPOSURE_MAX = 2.0  # as `systemd-analyze security` rates it, from 0 to 10 for the worst
 SAFEKEEPER, PROPOSER = "walkeeper-safekeeper@.service", "walkeeper-proposer.service"
 OPTIONS = "etc/walkeeper/safekeeper.env"
 # `ExecStart` of a template needs a file of that name.
 VERIFY = ("systemd-analyze", "verify", "--man=no", "walkeeper-safekeeper@1.service", PROPOSER)
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def packages(folder: Path) -> list[Path]:
@@ -290,15 +283,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--trees", type=Path, required=True)
     parser.add_argument("--suites", default=",".join(SUITES))
     parser.add_argument("--only", choices=("administrator", "rolling", "booted"))
-    options = parser.parse_args(arguments)
-    if os.geteuid() or not shutil.which("debootstrap"):
-        say("skipped: trees of Debian need root and debootstrap")
-        return SKIPPED
-    begun_s = time.monotonic()
-    for suite in options.suites.split(","):
-        play(suite, options)
-    say(f"all passed in {time.monotonic() - begun_s:.0f} s")
-    return 0
+    return over_suites(parser.parse_args(arguments), play)
 
 
 if __name__ == "__main__":

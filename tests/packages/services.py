@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -25,11 +24,11 @@ from pathlib import Path
 from tests.packages.booted import PACKAGES as BOOT_PACKAGES
 from tests.packages.booted import Booted
 from tests.packages.machine import Machine
+from tests.packages.suites import EXPOSURE_MAX, over_suites, say
 from tests.support.program_parser import program_parser
 from tests.support.waiting import wait_until
 from walkeeper_lab.local.tcp_ports import free_port
 
-SKIPPED = 77
 KEEPERS = tuple(f"walkeeper-safekeeper@{n}.service" for n in (1, 2, 3))
 PROPOSER, CHECK, TIMER = (
     "walkeeper-proposer.service",
@@ -37,7 +36,6 @@ PROPOSER, CHECK, TIMER = (
     "walkeeper-check.timer",
 )
 DAEMONS = (*KEEPERS, PROPOSER)
-EXPOSURE_MAX = 2.0  # as `systemd-analyze security` rates it, from 0 to 10 for the worst
 STOP_S_MAX = 20.0
 FULL_BYTES = "56m"  # room for the reserve and for two segments of 16 MB
 LIMIT_S = 120.0
@@ -45,11 +43,6 @@ GRADES = ("OK ", "WARNING ", "FAILED ")
 # The play has no archive, and other work shares its disk.
 TOLERATED = ("archive", "fdatasync")
 PASSWORD = "a password of the play"
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 class Play:
@@ -282,15 +275,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--new", type=Path, required=True)
     parser.add_argument("--trees", type=Path, required=True)
     parser.add_argument("--suites", default="bookworm")
-    options = parser.parse_args(arguments)
-    if os.geteuid() or not shutil.which("debootstrap"):
-        say("skipped: trees of Debian need root and debootstrap")
-        return SKIPPED
-    begun_s = time.monotonic()
-    for suite in options.suites.split(","):
-        play(suite, options)
-    say(f"all passed in {time.monotonic() - begun_s:.0f} s")
-    return 0
+    return over_suites(parser.parse_args(arguments), play)
 
 
 if __name__ == "__main__":
