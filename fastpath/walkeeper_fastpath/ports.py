@@ -14,6 +14,13 @@ from walkeeper_common.metrics import Times
 from walkeeper_common.wire.messages import Feedback
 
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
+# consume_input, get_copy_data, put_copy_data and flush, as psycopg's compiled PGconn has them.
+LibpqCalls: TypeAlias = tuple[
+    Callable[[], object],
+    Callable[[int], tuple[int, memoryview]],
+    Callable[[bytes], object],
+    Callable[[], int],
+]
 
 
 class Expected(Protocol):
@@ -245,15 +252,8 @@ class Libpq(Protocol):
         """True while the last message has not left: no other may be sent."""
         ...
 
-    def libpq(
-        self,
-    ) -> tuple[
-        Callable[[], object],
-        Callable[[int], tuple[int, memoryview]],
-        Callable[[bytes], object],
-        Callable[[], int],
-    ]:
-        """Return consume_input, get_copy_data, put_copy_data and flush of libpq itself."""
+    def libpq(self) -> LibpqCalls:
+        """Return the calls of libpq itself."""
         ...
 
     def flush_rest(self) -> object:

@@ -22,7 +22,7 @@ async def ask(
 ) -> Message:
     """Return the first message that comes back. Unreachable names the address and the reason.
 
-    The messages `after` which the question comes have no answer."""
+    Messages in `after` are sent before the question, and have no answer."""
     shown = shown_address(address)
     try:
         async with asyncio.timeout(timeout_s):

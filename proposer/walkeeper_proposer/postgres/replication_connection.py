@@ -26,6 +26,7 @@ from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
 from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_fastpath.ports import LibpqCalls
 from walkeeper_proposer.postgres.connection_errors import (
     connect_failure,
     hide_sqlstate,
@@ -273,14 +274,7 @@ class ReplicationConnection:
         if size < 0:
             raise self._stream_ended()
 
-    def libpq(
-        self,
-    ) -> tuple[
-        Callable[[], object],
-        Callable[[int], tuple[int, memoryview]],
-        Callable[[bytes], object],
-        Callable[[], int],
-    ]:
+    def libpq(self) -> LibpqCalls:
         """Return libpq's own calls, for the compiled fast path of a stream."""
         pg = self._pg
         return pg.consume_input, pg.get_copy_data, pg.put_copy_data, pg.flush

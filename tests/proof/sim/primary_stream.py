@@ -6,13 +6,13 @@ The compiled PrimaryPath reads and reports here, as it does on a connection of l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, wal_of
 from walkeeper_common.wire.messages import Feedback
-from walkeeper_fastpath.ports import FastStream
+from walkeeper_fastpath.ports import FastStream, LibpqCalls
 from walkeeper_fastpath.switch import primary_path
 from walkeeper_proposer.consensus.proposer_events import Event, WalArrived
 from walkeeper_proposer.postgres.commit_times import new_commit_times
@@ -72,14 +72,7 @@ class PrimaryStream:
 
     # libpq's calls
 
-    def libpq(
-        self,
-    ) -> tuple[
-        Callable[[], object],
-        Callable[[int], tuple[int, memoryview]],
-        Callable[[bytes], object],
-        Callable[[], int],
-    ]:
+    def libpq(self) -> LibpqCalls:
         return lambda: None, self._get_copy_data, self._put_copy_data, lambda: 0
 
     def _get_copy_data(self, _is_async: int) -> tuple[int, memoryview]:
