@@ -55,12 +55,14 @@ class _Ended(Exception):
     """Ends the group of a safekeeper."""
 
 
-async def make(catalog: LogCatalog, log_uuid: bytes = UUID) -> None:
+async def make(
+    catalog: LogCatalog, log_uuid: bytes = UUID, kind: LogKind = LogKind.PHYSICAL
+) -> None:
     state = await catalog.administer(PrepareLog("main", log_uuid))
     assert isinstance(state, LogState)
     member = member_name(1, state.incarnation)
     configuration = Configuration(
-        log_uuid=log_uuid, generation=1, kind=LogKind.PHYSICAL, system_id=7,
+        log_uuid=log_uuid, generation=1, kind=kind, system_id=7,
         segment_bytes=1 << 20, members=(member,),
         ack_quorum=1, creation_lsn=Lsn(1 << 20), timeline=1, server_version="150000",
     )  # fmt: skip

@@ -28,17 +28,19 @@ from walkeeper_safekeeper.storage.entry_store import EntryStore
 class EntryMaker:
     """Entries of drawn sizes, with what WalMaker tells of records."""
 
-    def __init__(self, seed: int, size: int = 60_000) -> None:
-        self.start_lsn = Lsn(SEGMENT)
-        self._log, self._ends = LogBytes(self.start_lsn), [(self.start_lsn, self.start_lsn)]
+    def __init__(self, seed: int, size: int = 60_000, *, segment_bytes: int = SEGMENT) -> None:
+        self.start_lsn = Lsn(segment_bytes)
+        self._log, self.ends = LogBytes(self.start_lsn), [(self.start_lsn, self.start_lsn)]
         draw = Random(seed)
-        writer = EntryWriter(self.start_lsn, end_lsn=Lsn(1), timeline=1, segment_bytes=SEGMENT)
+        writer = EntryWriter(
+            self.start_lsn, end_lsn=Lsn(1), timeline=1, segment_bytes=segment_bytes
+        )
         while writer.position < self.start_lsn + size:
             start = writer.position
             writer.begin(EntryKind.TRANSACTION)
-            writer.add(draw.randbytes(draw.choice([0, 50, 500, 500, 5000, 2 * SEGMENT])))
+            writer.add(draw.randbytes(draw.choice([0, 50, 500, 500, 5000, 2 * segment_bytes])))
             writer.end(writer.end_lsn + 1)
-            self._ends.append((start, writer.position))
+            self.ends.append((start, writer.position))
         self._log.data += writer.take()[1]
 
     @property
@@ -49,7 +51,7 @@ class EntryMaker:
         return self._log.read(begin, end)
 
     def end_before(self, lsn: Lsn) -> tuple[Lsn, Lsn]:
-        return max(e for e in self._ends if e[1] <= lsn)
+        return max(e for e in self.ends if e[1] <= lsn)
 
 
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> EntryStore:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from tests.safekeeper.test_dropped_logs import make, on_safekeeper
+from tests.safekeeper.test_entry_store import EntryMaker
 from tests.safekeeper.test_wal_store import filled, made_wal, plain_wal
 from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.frames import give
 from tests.support.waiting import until
+from walkeeper_common.history import Ballot, Fragment
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import AppendRequest, ProposerElected
 from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting import scrub
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
@@ -50,6 +60,49 @@ def test_one_flipped_bit_in_a_record_is_found_in_its_segment(seed: int) -> None:
     found = walked(store, whole_end(wal, wal.end_lsn))
     assert found.flaw is not None and found.next_lsn == record.start_lsn, found
     assert store.name_of(record.start_lsn) in found.flaw
+
+
+def test_a_logical_log_has_no_flaw_while_its_last_entry_goes_on(tmp_path: Path) -> None:
+    """Found by a test under load: a scrub began while a large transaction was half committed."""
+    entries = EntryMaker(4, 3 << 20, segment_bytes=1 << 20)
+    inside = [Lsn(end - 1) for _, end in entries.ends if end > entries.start_lsn + (1 << 20)][-5:]
+
+    async def story(catalog: LogCatalog) -> None:
+        await make(catalog, kind=LogKind.LOGICAL)
+        (log,) = catalog.logs()
+        log.scrub._bytes_s = 1 << 40
+        for commit_lsn in [*inside, entries.end_lsn]:
+            await commit_entries(log, entries, commit_lsn)
+            assert await log.scrub.one_pass() is None, commit_lsn
+            assert await log.whole_end() == entries.end_before(commit_lsn)[1]
+        name = log.driver.store.name_of(inside[0])
+        log.driver.store.disk.write_at(name, 5000, [bytes(64)])
+        found = await log.scrub.one_pass()
+        assert found is not None and name in found.text
+
+    on_safekeeper(tmp_path, story)
+
+
+async def commit_entries(log: HostedLog, entries: EntryMaker, commit_lsn: Lsn) -> None:
+    """Append all bytes up to there as a leader does, and let them be committed."""
+    acceptor = log.driver.acceptor
+    ballot = Ballot(1, b"p" * 16)
+    if acceptor.durable.history[-1].ballot != ballot:
+        (creation,) = acceptor.durable.history
+        entry = Fragment(ballot, entries.start_lsn, 1, False, creation.members, 1)
+        elected = ProposerElected(1, ballot, entries.start_lsn, (creation, entry))
+        give(log.driver, 1, log.send, elected)
+    begin_lsn = acceptor.write_lsn
+    wal = entries.read(begin_lsn, commit_lsn)
+    start_lsn = entries.start_lsn
+    for told, end_lsn, sent in ((start_lsn, commit_lsn, wal), (commit_lsn, commit_lsn, b"")):
+        at = Lsn(end_lsn - len(sent))
+        give(
+            log.driver, 1, log.send,
+            AppendRequest(1, ballot, 1, at, end_lsn, told, start_lsn, crc_of(sent), sent),
+        )  # fmt: skip
+        await until(lambda: acceptor.flush_lsn == commit_lsn)
+    await until(lambda: log.readable_lsn == commit_lsn)
 
 
 class ScrubbedLog:

@@ -16,6 +16,7 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.record_steps import flaw_in
+from walkeeper_safekeeper.storage.whole_records import last_whole_end
 
 FRESH_BYTES = 256 << 20
 
@@ -29,7 +30,7 @@ class SoundWal:
 
     def whole_end(self, readable_lsn: Lsn) -> Lsn:
         """Return where committed whole records end."""
-        return min(self._store.record_end(readable_lsn).next_lsn, readable_lsn)
+        return last_whole_end(self._store, readable_lsn)
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
         """Return all of [begin_lsn, end_lsn). Raise CorruptWal for a record that is not sound."""

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from walkeeper_common.addresses import parse_address
-from walkeeper_common.errors import Refused, StorageError, WalkeeperError
+from walkeeper_common.errors import CorruptWal, Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration
@@ -47,6 +47,7 @@ from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 from walkeeper_safekeeper.storage.reserved_timelines import Reserved
+from walkeeper_safekeeper.storage.whole_records import last_whole_end
 
 logger = logging.getLogger("walkeeper.log")
 
@@ -278,7 +279,17 @@ class HostedLog:
         return self.readable.readable_lsn
 
     async def whole_end(self) -> Lsn:
-        return await self.readable.whole_end()
+        """Return the end of committed whole records, or of whole entries of a logical log.
+
+        The readers of a logical log read up to readable_lsn, which may be inside an entry."""
+        if self.readable.logical is None:
+            return await self.readable.whole_end()
+        _, reader, *_ = self._threads
+        store, readable_lsn = self.driver.store, self.readable_lsn
+        try:
+            return await call(reader, lambda: last_whole_end(store, readable_lsn))
+        except CorruptWal:
+            return readable_lsn  # who walks up to there meets the damage, and says where it is
 
     def timeline_history(self, timeline: int) -> bytes | None:
         return self.readable.timeline_history(timeline)

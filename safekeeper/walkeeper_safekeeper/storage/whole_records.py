@@ -1,6 +1,7 @@
 """The end of committed whole records, up to which PostgreSQL's clients get WAL (R13).
 
     whole = whole_records(store, whole, commit_lsn)     brought up to commit_lsn; whole.end_lsn
+    last_whole_end(store, readable_lsn)                 the same place, also of a log of entries
 
 A quorum may have the beginning of a record that its primary never finishes, and then the next
 election truncates that beginning (R5). No reader may have it by then: a stock standby keeps
@@ -46,6 +47,15 @@ def whole_records(store: WalStore, known: WholeRecords, commit_lsn: Lsn) -> Whol
     if end_lsn >= commit_lsn:
         return WholeRecords(end_lsn)
     return WholeRecords(end_lsn, _unfinished_end(store, commit_lsn))
+
+
+def last_whole_end(store: WalStore, readable_lsn: Lsn) -> Lsn:
+    """Return where the last whole record below readable_lsn ends, or entry of a logical log.
+
+    A quorum may have the beginning of one that goes on. The disk is read.
+    Raise CorruptWal with file and LSN, or StorageError.
+    """
+    return min(store.record_end(readable_lsn).next_lsn, readable_lsn)
 
 
 def _unfinished_end(store: WalStore, commit_lsn: Lsn) -> Lsn | None:

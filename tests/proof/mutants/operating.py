@@ -286,6 +286,20 @@ OPERATING = (
         why_named=NO_SCRUB,
     ),
     Mutant(
+        "unfinished-entry-counts-as-damage",
+        "scrub",
+        "a scrub of a logical log ends at the last whole entry, not inside the one that goes on",
+        (
+            Edit(
+                "HostedLog.whole_end",
+                "call(reader, lambda: last_whole_end(store, readable_lsn))",
+                "call(reader, lambda: readable_lsn)",
+            ),
+        ),
+        turns_red=SCRUB + "a_logical_log_has_no_flaw_while_its_last_entry_goes_on",
+        why_named=NO_SCRUB,
+    ),
+    Mutant(
         "scrubbed-damage-is-served",
         "scrub",
         "WAL that the scrub found damaged is withheld from readers",
