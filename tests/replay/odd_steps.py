@@ -110,10 +110,6 @@ _ALL = (
         "UPDATE {t} SET id = 30 WHERE id = 3", "ALTER TABLE {t} ALTER g DROP EXPRESSION",
         "UPDATE {t} SET g = 1 WHERE id = 5",
     )),
-    Steps("method", (
-        CREATED, ROWS, "CREATE ACCESS METHOD heap2 TYPE TABLE HANDLER heap_tableam_handler",
-        "ALTER TABLE {t} SET ACCESS METHOD heap2", "DELETE FROM {t} WHERE id = 3",
-    ), 15),
     Steps("virtual", (
         "CREATE TABLE {t} (id int, g int GENERATED ALWAYS AS (id * 2) VIRTUAL, v text)", ROWS,
         "ALTER TABLE {t} ALTER g SET EXPRESSION AS (id * 3)", "UPDATE {t} SET id = 30 WHERE id = 2",

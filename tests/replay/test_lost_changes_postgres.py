@@ -124,6 +124,16 @@ def missing(server: PostgresServer, name: str, capsys: Output, *more: str) -> st
             id="TRUNCATE after a rewrite",
         ),
         pytest.param(
+            "moved_and_emptied",
+            (
+                "CREATE TABLE moved_and_emptied (id int, v text)",
+                ROWS.format("moved_and_emptied"),
+                "BEGIN; ALTER TABLE moved_and_emptied SET TABLESPACE elsewhere; SAVEPOINT a; "
+                "TRUNCATE moved_and_emptied; INSERT INTO moved_and_emptied VALUES (1, 'a'); COMMIT",
+            ),
+            id="TRUNCATE after SET TABLESPACE",
+        ),
+        pytest.param(
             "still_empty",
             (
                 "BEGIN; CREATE TABLE still_empty (id int); "

@@ -2,6 +2,7 @@
 
     steps = FileSteps.of(versions)
     steps.rewritten                  {relfilenode: LSN from which on pg_class has it}
+    steps.began_empty(oid, node)     whether a TRUNCATE made this file
     steps.passed(oid)                the commits that gave a table several files in turn
 
 Contract: a rewrite (VACUUM FULL, CLUSTER, ALTER TABLE) fills a file before pg_class has it, under
@@ -88,6 +89,16 @@ class FileSteps:
     def is_created_in(self, oid: int, commit_lsn: int) -> bool:
         """Return whether this commit created the table."""
         return self._created.get(oid) == commit_lsn
+
+    def began_empty(self, oid: int, relfilenode: int) -> bool:
+        """Return whether a table's file replaced another one without its rows: by TRUNCATE."""
+        before: Step | None = None
+        for _, steps in sorted(self._steps.get(oid, {}).items()):
+            for step in steps:
+                if before is not None and before.relfilenode != step.relfilenode == relfilenode:
+                    return not self._is_copy(before, step)
+                before = step
+        return False
 
     def rewriting(self, oid: int) -> list[int]:
         """Return the commits that rewrote a table, also those that moved its rows once more."""

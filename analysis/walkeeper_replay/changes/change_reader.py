@@ -274,7 +274,7 @@ class ChangeReader:
         tables = list({(named.schema, named.name, named.oid) for _, named in owners})
         asked = tables if not names else [each for name in names for each in meant(name, tables)]
         oids = {oid for _, _, oid in asked}
-        rewritten = history.file_steps(self.database.oid).rewritten
+        steps = history.file_steps(self.database.oid)
         found: dict[Relation, TableFile] = {}
         for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
             if named.oid not in oids:
@@ -290,10 +290,8 @@ class ChangeReader:
             if table is not None and table.persistence != "p":
                 continue
             place = self.described.toast_of(named)
-            before = [f.relation for f in found.values() if f.oid == named.oid]
-            # SET TABLESPACE, of a table or of its database, copies the file as it is.
-            follows = bool(before) and before[-1].tablespace == relation.tablespace
-            follows = follows and relation.relfilenode not in rewritten
+            is_known = any(file.oid == named.oid for file in found.values())
+            follows = is_known and steps.began_empty(named.oid, relation.relfilenode)
             found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
 

@@ -6,6 +6,11 @@ Contract: a version begins at the end of the commit record of the transaction th
 that was before the WAL). It ends at the end of the commit record of the one that took it away. An
 LSN is NEVER if that did not happen. A version whose maker did not commit has no span. Versions of
 pages that were not known are counted.
+
+A transaction that ended before the WAL may have no hint and no pg_xact that says how. The WAL may
+still tell: who updates or deletes a version has seen that its maker committed, and that the one
+before it, which took the same version, did not. Without such a proof an UPDATE's new version has
+no span. So a reader finds no row there, and not one that was rolled back.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import numpy as np
 from walkeeper_replay.redo.apply import DELETED, OLD, SEEN, UNDONE
 from walkeeper_replay.redo.page import INFOMASK, XMAX, XMIN
 from walkeeper_replay.redo.store import Events
-from walkeeper_replay.tuples.xids import NEVER, Xids
+from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
 from walkeeper_wal.records.gather import integers
 from walkeeper_wal.records.segment import Bytes, Column
 
@@ -109,6 +114,45 @@ def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
     return ends
 
 
+def makers_are_assumed(xmin: Column, mask: Column, xids: Xids) -> Column:
+    """Return which makers nothing but an assumption lets commit."""
+    assumed: Column = (mask & XMIN_FROZEN == 0) & (xids.commit_lsns(xmin) == ASSUMED)
+    return assumed
+
+
+def takers_are_assumed(xmax: Column, mask: Column, xids: Xids) -> Column:
+    """Return which takers nothing but an assumption lets commit."""
+    assumed: Column = xids.commit_lsns(takers_of(xmax, mask, xids)) == ASSUMED
+    assumed &= (mask & XMAX_COMMITTED == 0) | (mask & _IS_MULTI != 0)
+    return assumed
+
+
+@dataclass(slots=True)
+class _Doubts:
+    """What each event says of its version's span, and what of that is an assumption."""
+
+    ends: Column
+    ends_assumed: Column
+    begins: Column
+    begins_assumed: Column
+    taken: Column
+    """Events of transactions that have seen the version."""
+
+    def settled(self, order: Column, starts: Column, updated: Column) -> tuple[Column, Column]:
+        """Return the spans of versions. Their events begin at `starts`, in the log's order.
+
+        `updated` are the events of versions that an UPDATE made."""
+        behind = np.append(starts[1:], len(order))
+        assumed = self.begins_assumed[order]
+        begins = np.minimum.reduceat(np.where(assumed, NEVER, self.begins[order]), starts)
+        is_open = np.logical_and.reduceat(assumed, starts)
+        is_seen = np.logical_or.reduceat(self.taken[order], starts)
+        begins[is_open & (is_seen | ~updated[order[starts]])] = 0
+        ends = np.minimum.reduceat(self.ends[order], starts)
+        ends[self.ends_assumed[order[behind - 1]]] = 0
+        return begins, ends
+
+
 def versions_of(
     pieces: list[Events], xids: Xids, dropped: Sequence[tuple[int, int, int]] = ()
 ) -> Versions:
@@ -131,6 +175,12 @@ def versions_of(
     ends[rows["kind"] == UNDONE] = 0
     seen = rows["kind"] == SEEN
     ends[seen] = takers_commit(xmax[seen], mask[seen], xids)
+    is_assumed = np.zeros(len(rows), bool)
+    is_assumed[seen] = takers_are_assumed(xmax[seen], mask[seen], xids)
+    doubts = _Doubts(
+        np.where(is_assumed, NEVER, ends), is_assumed,
+        makers_commit(xmin, mask, xids), makers_are_assumed(xmin, mask, xids), taken,
+    )  # fmt: skip
     order = np.lexsort((xmin, rows["number"], rows["block"], rows["relation"]))
     keys = [column[order] for column in (rows["relation"], rows["block"], rows["number"], xmin)]
     starts = np.flatnonzero(_changes(keys))
@@ -139,8 +189,7 @@ def versions_of(
         unknown = int((~known).sum())
         return Versions(arena, none, none, none, none, none, none, none, none, unknown)
     kept = order[starts]
-    begins = np.minimum.reduceat(makers_commit(xmin, mask, xids)[order], starts)
-    ends = np.minimum.reduceat(ends[order], starts)
+    begins, ends = doubts.settled(order, starts, mask & UPDATED != 0)
     last = np.maximum.reduceat(np.flatnonzero(known)[order], starts)
     for relation, before, lsn in dropped:
         gone = (rows["relation"][kept] == relation) & (last < before)
