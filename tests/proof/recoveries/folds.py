@@ -53,13 +53,18 @@ def stable(table: Described, rows: Iterable[Row]) -> Counter[Row]:
 
 
 def apply(rows: Counter[Row], found: list[Change], table: Described) -> None:
-    """Fold changes into rows that are counted."""
+    """Fold changes into rows that are counted.
+
+    A change has the names of its own commit, and columns may have exchanged theirs since.
+    """
     for change in found:
+        names = {each.number: each.name for each in change.table.attributes}
+        own = [names.get(number, "") for number in table.numbers]
         if change.operation == "truncate":
             rows.clear()
         for values, count in ((change.old, -1), (change.new, 1)):
             if values is not None:
-                (row,) = stable(table, [tuple(values.get(name, "absent") for name in table.names)])
+                (row,) = stable(table, [tuple(values.get(name, "absent") for name in own)])
                 rows[row] += count
                 if not rows[row]:
                     del rows[row]

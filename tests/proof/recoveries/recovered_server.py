@@ -33,7 +33,7 @@ from walkeeper_common.lsn import Lsn
 Row = tuple[str | None, ...]
 _TABLES = """
 SELECT format('%I.%I', n.nspname, c.relname), c.oid::int8, c.relkind::text,
-  (SELECT array_agg(array[a.attname::text, format_type(a.atttypid, a.atttypmod)] ORDER BY attnum)
+  (SELECT array_agg(array[a.attname::text, format_type(a.atttypid, a.atttypmod), attnum::text] ORDER BY attnum)
    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND c.relpersistence = 'p' AND c.oid >= 16384
@@ -48,6 +48,7 @@ class Described:
     oid: int
     kind: str
     columns: tuple[tuple[str, str], ...]
+    numbers: tuple[int, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,7 +69,12 @@ class Recovered:
     def tables(self) -> dict[str, Described]:
         """Return users' tables by name, as they are written in SQL."""
         return {
-            name: Described(oid, kind, tuple((a, b) for a, b in columns or ()))
+            name: Described(
+                oid,
+                kind,
+                tuple((a, b) for a, b, _ in columns or ()),
+                tuple(int(number) for _, _, number in columns or ()),
+            )
             for name, oid, kind, columns in self.server.rows(_TABLES)
         }
 
