@@ -191,6 +191,35 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "truncate-after-a-move-is-lost",
+        "file_steps",
+        "a TRUNCATE after another new file of the same transaction is a change",
+        (
+            Edit(
+                "FileSteps.began_empty",
+                "before is not None and before.relfilenode != step.relfilenode == relfilenode",
+                "len(steps) == 1 and before is not None and step.relfilenode == relfilenode",
+            ),
+        ),
+        turns_red=LOST + "changes_beside_a_rewrite_are_there[TRUNCATE after SET TABLESPACE]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "assumed-commit-is-believed",
+        "row_versions",
+        "an update of a catalog's row whose end nothing tells is no row",
+        (
+            Edit(
+                "_Doubts.settled",
+                "is_open & (is_seen | ~updated[order[starts]])",
+                "is_open",
+            ),
+        ),
+        turns_red="tests/replay/test_catalogs_in_doubt_postgres.py"
+        "::test_a_file_of_a_transaction_whose_end_nobody_tells_is_not_believed[ROLLBACK]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "file-in-between-is-silent",
         "file_steps",
         "a file that came between two others of one transaction is named",
