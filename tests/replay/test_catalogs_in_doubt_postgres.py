@@ -63,4 +63,4 @@ def test_a_file_of_a_transaction_whose_end_nobody_tells_is_not_believed(
     server.sql(f"ALTER TABLE {name} SET (fillfactor = 50)")
     _, after = oid_and_file(server, name)
     assert (after == before) is (how == "ROLLBACK")
-    assert files_of(server, oid, start_lsn) == {after}  # who updated the row has seen which it is
+    assert files_of(server, oid, start_lsn) == {after}, "the ALTER TABLE proves it"

@@ -8,9 +8,9 @@ LSN is NEVER if that did not happen. A version whose maker did not commit has no
 pages that were not known are counted.
 
 A transaction that ended before the WAL may have no hint and no pg_xact that says how. The WAL may
-still tell: who updates or deletes a version has seen that its maker committed, and that the one
-before it, which took the same version, did not. Without such a proof an UPDATE's new version has
-no span. So a reader finds no row there, and not one that was rolled back.
+still tell. A later transaction that updates or deletes a version has seen that its maker committed.
+It has also seen that an earlier taker of the same version did not. Without such a proof the new
+version of an UPDATE has no span. So a reader finds no row there, and not one that was rolled back.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def takers_are_assumed(xmax: Column, mask: Column, xids: Xids) -> Column:
 
 @dataclass(slots=True)
 class _Doubts:
-    """What each event says of its version's span, and what of that is an assumption."""
+    """The span of a version by each of its events, and which of these are assumed."""
 
     ends: Column
     ends_assumed: Column

@@ -289,7 +289,7 @@ class HostedLog:
         try:
             return await call(reader, lambda: last_whole_end(store, readable_lsn))
         except CorruptWal:
-            return readable_lsn  # who walks up to there meets the damage, and says where it is
+            return readable_lsn  # a walk up to there meets the damage, and names its place
 
     def timeline_history(self, timeline: int) -> bytes | None:
         return self.readable.timeline_history(timeline)

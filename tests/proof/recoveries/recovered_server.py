@@ -33,7 +33,8 @@ from walkeeper_common.lsn import Lsn
 Row = tuple[str | None, ...]
 _TABLES = """
 SELECT format('%I.%I', n.nspname, c.relname), c.oid::int8, c.relkind::text,
-  (SELECT array_agg(array[a.attname::text, format_type(a.atttypid, a.atttypmod), attnum::text] ORDER BY attnum)
+  (SELECT array_agg(array[a.attname::text, format_type(a.atttypid, a.atttypmod), attnum::text]
+                    ORDER BY attnum)
    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'm') AND c.relpersistence = 'p' AND c.oid >= 16384
