@@ -156,9 +156,10 @@ def table_at(
     plan = planned(archive, base, from_start=True)
     at = place_of(archive, plan, base, lsn, time)
     refuse_before(base, plan, at)
+    jobs = source.jobs or os.cpu_count() or 1
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=at, keeps_commits=False,
-        on_problem=archive.on_problem, index=archive.index,
+        on_problem=archive.on_problem, index=archive.index, reads_ahead=jobs > 1,
     )  # fmt: skip
 
     def opened(catalog: Catalog | None) -> TableAt:
@@ -174,7 +175,7 @@ def table_at(
         until = time if lsn is None else Lsn(lsn)
         behind = f"what came behind it, up to {until}, is not known"
         tell(f"walkeeper: warning: {ends}; {behind}")
-    table = past.whole(source.jobs or os.cpu_count() or 1)
+    table = past.whole(jobs)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
             parquet.write_table(table, file)
