@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
@@ -33,20 +33,33 @@ from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, reason, together
 from walkeeper_replay.text.value_text import Printer
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
-from walkeeper_replay.tuples.visible import all_tuples, visible_tuples
+from walkeeper_replay.tuples.visible import all_tuples, known_slots, visible_tuples
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
 NO_IMAGE = reason("made before this WAL, which has no image of it")
-ROWS_PER_BATCH = 1 << 16
+PAGES_PER_BATCH = 1 << 10
 HEIRS = reason("rows of tables that inherit from it are in those tables alone", has_all=True)
 # In the metadata of an Arrow table's schema, and so of Parquet's.
 _COVERAGE = b"walkeeper.coverage"
 _HAS_ALL, _HAS_VALUES = b"walkeeper.has_all", b"walkeeper.has_values"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of some pages, and what is not known of them."""
+
+    count: int
+    columns: list[Any]
+    assumed: int
+    taken: int
+    made: RowColumns
+    damaged: Coverage | None
 
 
 @dataclass(slots=True)
@@ -158,7 +171,14 @@ class TableAt:
             whole=share.whole,
         )
 
-    def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
+    def replayed(
+        self,
+        part: int,
+        parts: int,
+        on_problem: OnProblem = raise_fatal,
+        *,
+        reads_ahead: bool = False,
+    ) -> PageStore:
         """Return one share of the table's pages, and all of its TOAST relation's."""
         store = self.store(part, parts)
         files: WalFiles = open_files(self.path)
@@ -166,22 +186,51 @@ class TableAt:
         pass_over(
             files, self.plan, [store.add],
             until=self.lsn, check_crc=False, on_problem=on_problem, shortcut=shortcut,
+            reads_ahead=reads_ahead,
         )  # fmt: skip
         return store
 
     def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:
         """Yield record batches with the rows of one share of the blocks, in the table's order."""
-        yield from self._read(part, parts)[0]
+        yield from self.rows_of(self.replayed(part, parts), part, parts)[0]
 
-    def _read(self, part: int, parts: int) -> tuple[list[Any], Coverage]:
-        """Return the batches and their coverage, also if there are none."""
-        return self.rows_of(self.replayed(part, parts), part, parts)
+    def rows_of(
+        self, store: PageStore, part: int, parts: int, threads: int = 1
+    ) -> tuple[list[Any], Coverage]:
+        """Return the rows of a share whose pages are replayed, and their coverage.
 
-    def rows_of(self, store: PageStore, part: int, parts: int) -> tuple[list[Any], Coverage]:
-        """Return the rows of a share whose pages are replayed, and their coverage."""
-        visible = visible_tuples(store, 0, self.xids)
+        The rows of so many pages at a time are made of memory that stays in the caches.
+        """
+        slots, rows_of_pages = known_slots(store, 0), partial(self._rows, store, self._fetch(store))
+        shares = [slots[b : b + PAGES_PER_BATCH] for b in range(0, len(slots), PAGES_PER_BATCH)]
+        if threads == 1 or len(shares) < 2:
+            pieces = list(map(rows_of_pages, shares))
+        else:
+            with ThreadPoolExecutor(threads, thread_name_prefix="rows") as pool:
+                pieces = list(pool.map(rows_of_pages, shares))
+        shown = together(self._doubts(store, part, parts, pieces))
+        made_of = []
+        for piece in pieces:
+            if piece.count:
+                texts = pa.repeat(pa.scalar(shown, pa.string()), piece.count)
+                columns = [*piece.columns, texts]
+                made_of.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        return made_of, shown
+
+    def _rows(self, store: PageStore, fetch: Fetch, slots: Column) -> _Rows:
+        visible = visible_tuples(store, slots, self.xids)
         data, tuples = store.pages.reshape(-1), visible.tuples
-        made = RowColumns(self.table, self.printer, self._fetch(store))
+        made = RowColumns(self.table, self.printer, fetch)
+        columns = list(made.arrays(data, tuples.places, tuples.lengths).values())
+        damaged = None
+        if made.damaged_places:
+            damaged = damaged_rows(made, tuples, data, self.table.file, self.plan)
+        return _Rows(len(tuples.places), columns, visible.assumed, visible.taken, made, damaged)
+
+    def _doubts(
+        self, store: PageStore, part: int, parts: int, pieces: list[_Rows]
+    ) -> list[Coverage]:
+        """Return the reasons for which the rows are not those of a server, in their order."""
         doubts = coverage(store, 0, part, parts)
         if self.table.has_heirs:
             doubts.append(HEIRS)
@@ -193,37 +242,23 @@ class TableAt:
         if self.ends_before is not None:
             end = Lsn(self.ends_before)
             doubts.append(reason(f"the WAL ends at {end}, before what was asked for"))
-        if visible.assumed:
-            text = f"{visible.assumed} rows of transactions that ended before this WAL"
+        if assumed := sum(piece.assumed for piece in pieces):
+            text = f"{assumed} rows of transactions that ended before this WAL"
             doubts.append(reason(text))
-        if visible.taken:
-            text = f"{visible.taken} rows taken away by transactions that ended before this WAL"
+        if taken := sum(piece.taken for piece in pieces):
+            text = f"{taken} rows taken away by transactions that ended before this WAL"
             doubts.append(reason(text))
-        batches: list[tuple[int, list[Any]]] = []
-        damaged: list[Coverage] = []
-        for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
-            rows = slice(begin, begin + ROWS_PER_BATCH)
-            arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
-            if made.damaged_places:
-                some = tuples.narrowed(np.arange(*rows.indices(len(tuples.places))))
-                damaged.append(damaged_rows(made, some, data, self.table.file, self.plan))
-            batches.append((len(tuples.places[rows]), list(arrays.values())))
-        doubts += damaged[:1]
-        if made.unknown:
-            doubts.append(reason(f"{made.unknown} values whose bytes are from before this WAL"))
-        if made.unreadable:
-            doubts.append(reason(f"{made.unreadable} {UNREADABLE}"))
-        if made.as_bytes:
-            text = f"{made.as_bytes} values of a type that is not known, as bytes"
-            doubts.append(reason(text))
-        if made.as_oids:
-            doubts.append(reason(f"{made.as_oids} {AS_OIDS}", has_values=AS_OIDS.has_values))
-        shown = together(doubts)
-        made_of = []
-        for count, columns in batches:
-            texts = pa.repeat(pa.scalar(shown, pa.string()), count)
-            made_of.append(pa.RecordBatch.from_arrays([*columns, texts], schema=self.schema))
-        return made_of, shown
+        doubts += [piece.damaged for piece in pieces if piece.damaged is not None][:1]
+        made = [piece.made for piece in pieces]
+        if unknown := sum(each.unknown for each in made):
+            doubts.append(reason(f"{unknown} values whose bytes are from before this WAL"))
+        if unreadable := sum(each.unreadable for each in made):
+            doubts.append(reason(f"{unreadable} {UNREADABLE}"))
+        if as_bytes := sum(each.as_bytes for each in made):
+            doubts.append(reason(f"{as_bytes} values of a type that is not known, as bytes"))
+        if as_oids := sum(each.as_oids for each in made):
+            doubts.append(reason(f"{as_oids} {AS_OIDS}", has_values=AS_OIDS.has_values))
+        return doubts
 
     def _fetch(self, store: PageStore) -> Fetch:
         if self.table.toast is None:
@@ -232,14 +267,13 @@ class TableAt:
         return Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths)
 
     def whole(self, threads: int = 1) -> Any:
-        """Return all rows as one Arrow table, read by so many threads in parallel."""
-        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-            done = list(pool.map(lambda part: self._read(part, threads), range(threads)))
-        made = [batch for batches, _ in done for batch in batches]
+        """Return all rows as one Arrow table, in the order of the table.
+
+        With several threads, one decodes WAL ahead of the other's redo, and all make rows.
+        """
+        store = self.replayed(0, 1, reads_ahead=threads > 1)
+        made, known = self.rows_of(store, 0, 1, threads)
         table = pa.Table.from_batches(made, self.schema)
-        doubts = {shown for _, shown in done} - {COMPLETE}
-        # NO_IMAGE holds for the whole table only if no share has an image.
-        known = together(sorted(doubts - {NO_IMAGE} or doubts))
         facts = {
             _COVERAGE: known.encode(),
             _HAS_ALL: str(known.has_all).encode(),

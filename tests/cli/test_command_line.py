@@ -94,6 +94,17 @@ def test_naming_a_command_does_not_import_the_others() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_table_at_starts_without_a_database_client() -> None:
+    """psycopg and asyncio take as long to load as numpy and Arrow together."""
+    code = (
+        "import sys, walkeeper_cli.history.replay_commands; "
+        "heavy = {'asyncio', 'psycopg'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+
+
 def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     assert "No such command 'atach'" in complaint("atach")
     assert "--dsn" in complaint("attach")

@@ -23,6 +23,7 @@ from walkeeper_wal.records.segment import (
     copy_payload,
     end_lsn_at,
     lsn_at,
+    lsn_of,
     offset_of,
     page_at,
     page_offset,
@@ -229,6 +230,16 @@ def test_positions_map_both_ways() -> None:
     copy_payload(data, payload)
     assert np.array_equal(payload[offsets], data[lsns - 5 * size])
     assert all(page_at(page_offset(page)) == page for page in range(size // 8192))
+
+
+def test_positions_behind_a_segment_are_those_of_the_next_ones() -> None:
+    size = 1 << 16
+    offsets = np.arange(0, 3 * payload_bytes(size), 8)
+    every = [lsn_of(offset, 5 * size, size) for offset in offsets.tolist()]
+    assert lsn_at(offsets, 5 * size, size).tolist() == every
+    within = offsets < payload_bytes(size)
+    assert lsn_at(offsets[within], 5 * size, size).tolist() == every[: int(within.sum())]
+    assert lsn_at(offsets[:0], 5 * size, size).tolist() == []
 
 
 def test_a_record_that_ends_with_its_page_ends_at_the_boundary() -> None:

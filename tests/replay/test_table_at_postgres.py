@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.proof.recoveries.folds import difference
@@ -25,7 +26,7 @@ from walkeeper_history.rows.view import View
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import pass_over
-from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
@@ -136,11 +137,14 @@ def _compare(played: Played) -> None:
 def _table_at(
     played: Played, table: str, lsn: int, base: BaseDirectory | None, threads: int = 1
 ) -> Any:
+    return _opened(played, table, lsn, base).whole(threads)
+
+
+def _opened(played: Played, table: str, lsn: int, base: BaseDirectory | None) -> TableAt:
     plan = make_plan(open_files(str(played.wal)), start_lsn=base.redo_lsn if base else None)
-    past = TableAt.open(
+    return TableAt.open(
         str(played.wal), plan, f"public.{table}", lsn=lsn, base=base, database="postgres"
     )
-    return past.whole(threads)
 
 
 def _record_ends(played: Played) -> list[int]:
@@ -183,7 +187,18 @@ def test_a_dropped_table_comes_back_from_the_archive_alone(played: Played) -> No
 
 
 def test_shares_of_blocks_are_the_whole_table(played: Played) -> None:
+    past = _opened(played, "every_type", played.dropped_at, BaseDirectory(str(played.before)))
+    shares = [batch for part in range(3) for batch in past.read(part, 3)]
+    three = pa.Table.from_batches(shares, past.schema)
+    assert sorted(rows_of_text(past.whole()), key=str) == sorted(rows_of_text(three), key=str)
+
+
+def test_threads_make_the_same_rows_in_the_same_order(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = BaseDirectory(str(played.before))
     one = _table_at(played, "every_type", played.dropped_at, base)
+    monkeypatch.setattr("walkeeper_replay.table_at.PAGES_PER_BATCH", 1)
     three = _table_at(played, "every_type", played.dropped_at, base, threads=3)
-    assert sorted(rows_of_text(one), key=str) == sorted(rows_of_text(three), key=str)
+    assert max(column.num_chunks for column in three.columns) > 2, "pages are shared out"
+    assert rows_of_text(three) == rows_of_text(one) and coverage_of(three) == coverage_of(one)

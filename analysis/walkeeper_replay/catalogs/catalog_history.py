@@ -122,6 +122,7 @@ class CatalogHistory:
         on_problem: OnProblem = raise_fatal,
         index: ProvenIndex | None = None,
         decode: Decode | None = None,
+        reads_ahead: bool = False,
     ) -> CatalogHistory:
         """Walk over the WAL up to `until`, without segments that an `index` knows enough of.
 
@@ -153,6 +154,7 @@ class CatalogHistory:
                     files, plan, consumers,
                     until=until, engine_name=engine_name, on_problem=on_problem,
                     shortcut=None if index is None else _shortcut(index, xids, store),
+                    reads_ahead=reads_ahead,
                 )  # fmt: skip
             if store.major is None:
                 raise HistoryError(f"{files.shown('')}: no records in the range asked for")

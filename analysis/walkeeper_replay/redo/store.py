@@ -44,6 +44,7 @@ from walkeeper_wal.sources.reading import Batch
 
 PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
 EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25
+NO_LSNS = np.empty(0, np.int64)
 
 
 class Relation(NamedTuple):
@@ -183,8 +184,10 @@ class PageStore:
     def add(self, batch: Batch) -> None:
         """Redo one batch."""
         self.major = batch.version.layout
-        starts, ends = batch.start_lsn(), batch.end_lsn()
+        starts, ends = NO_LSNS, NO_LSNS
         for chosen in self.stretches(batch):
+            if len(chosen) and not len(ends):  # most segments change no catalog
+                starts, ends = batch.start_lsn(), batch.end_lsn()
             at = 0
             while at < len(chosen):
                 at = loops.apply(

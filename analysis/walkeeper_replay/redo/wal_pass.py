@@ -17,6 +17,7 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, header_bytes
 from walkeeper_history.segment_index import Facts, ProvenIndex
+from walkeeper_replay.redo.read_ahead import Begun, ReadAhead
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
 from walkeeper_wal.sources.reading import Batch, SegmentReader
@@ -69,12 +70,39 @@ def pass_over(
     check_crc: bool = True,
     on_problem: OnProblem = raise_fatal,
     shortcut: Shortcut | None = None,
+    reads_ahead: bool = False,
 ) -> Passed:
     """Give each batch to each consumer; return how far the pass went.
 
-    It reads the first segment in any case, which says the WAL's version.
+    It reads the first segment in any case, which says the WAL's version. With `reads_ahead`, a
+    thread decodes the next segment meanwhile. That is not so with a `shortcut`: the consumers may
+    say only after a segment whether the next one is needed.
     """
-    reader, end = SegmentReader(files, engine_name=engine_name, check_crc=check_crc), 0
+
+    def reader() -> SegmentReader:
+        return SegmentReader(files, engine_name=engine_name, check_crc=check_crc)
+
+    if reads_ahead and shortcut is None:
+        with ReadAhead((reader(), reader()), plan, until) as ahead:
+            return _passed(ahead.of, plan, consumers, until, on_problem, None)
+    one = reader()
+
+    def of(index: int) -> Begun:
+        reading = one.read(plan.reachable, index)
+        return reading, iter(reading)
+
+    return _passed(of, plan, consumers, until, on_problem, shortcut)
+
+
+def _passed(
+    of: Callable[[int], Begun],
+    plan: Plan,
+    consumers: list[Consumer],
+    until: int | None,
+    on_problem: OnProblem,
+    shortcut: Shortcut | None,
+) -> Passed:
+    end = 0
     for index, segment in enumerate(plan.segments):
         if until is not None and segment.first_lsn >= until:
             return Passed(end, True)
@@ -82,8 +110,8 @@ def pass_over(
         if left_out is not None:
             end = left_out
             continue
-        reading = reader.read(plan.reachable, index)
-        for batch in reading:
+        reading, batches = of(index)
+        for batch in batches:
             taken = up_to(batch, until)
             if taken is None:
                 return Passed(end, True)

@@ -88,7 +88,11 @@ def joined(pieces: list[Events]) -> Events:
 
 def makers_commit(xmin: Column, mask: Column, xids: Xids) -> Column:
     """Return when versions with these headers began; 0 for a hint that names no LSN."""
-    begins = xids.commit_lsns(xmin)
+    return hinted_makers(xids.commit_lsns(xmin), mask)
+
+
+def hinted_makers(begins: Column, mask: Column) -> Column:
+    """Change commits of makers by what the headers say of them; see makers_commit."""
     hints = mask & XMIN_FROZEN
     hinted = (hints & XMIN_COMMITTED != 0) & (begins == NEVER)
     begins[hinted | (begins < 0)] = 0
@@ -108,7 +112,11 @@ def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
 def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
     """Return when versions with these headers ended, NEVER for locks and without a commit."""
     takers = takers_of(xmax, mask, xids)
-    ends = xids.commit_lsns(takers)
+    return hinted_takers(xids.commit_lsns(takers), takers, mask)
+
+
+def hinted_takers(ends: Column, takers: Column, mask: Column) -> Column:
+    """Change commits of takers by what the headers say of them; see takers_commit."""
     hinted = (mask & XMAX_COMMITTED != 0) & (mask & _IS_MULTI == 0) & (ends == NEVER) & (takers > 2)
     ends[hinted | (ends < 0)] = 0
     return ends

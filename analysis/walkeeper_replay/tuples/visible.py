@@ -1,6 +1,8 @@
 """The tuples of pages that a snapshot sees after everything up to here is replayed.
 
-    visible_tuples(store, relation, xids) -> Visible      in the order of the table
+    visible_tuples(store, known_slots(store, relation), xids) -> Visible
+
+The tuples come in the order of the table, also from some of the slots at a time.
 
 Contract: PostgreSQL's HeapTupleSatisfiesMVCC with the transactions of `xids`, which must be at the
 same LSN as the pages. Locks hide no tuple. For a multixact its updater counts.
@@ -16,8 +18,8 @@ from walkeeper_replay.redo.apply import KNOWN, SLOTS
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.tuples.row_versions import (
     XMAX_COMMITTED,
-    makers_commit,
-    takers_commit,
+    hinted_makers,
+    hinted_takers,
     takers_of,
 )
 from walkeeper_replay.tuples.tuple_loops import loops
@@ -45,10 +47,16 @@ class Tuples:
 
 def all_tuples(store: PageStore, relation: int, states: tuple[int, ...] = (KNOWN,)) -> Tuples:
     """Return every tuple that an item points to, dead or alive, on pages of these states."""
+    slots = known_slots(store, relation, states)
+    return tuples_of(store.pages, slots, store.slots["block"][slots])
+
+
+def known_slots(store: PageStore, relation: int, states: tuple[int, ...] = (KNOWN,)) -> Column:
+    """Return the slots of a relation's pages of these states, in the order of their blocks."""
     every = store.slots[: store.counts[SLOTS]]
     slots = np.flatnonzero((every["relation"] == relation) & np.isin(every["state"], states))
-    slots = slots[np.argsort(every["block"][slots], kind="stable")]
-    return tuples_of(store.pages, slots, store.slots["block"][slots])
+    ordered: Column = slots[np.argsort(every["block"][slots], kind="stable")]
+    return ordered
 
 
 def tuples_of(pages: Bytes, slots: Column, blocks: Column) -> Tuples:
@@ -72,14 +80,17 @@ class Visible:
     """Left out, as deleted or updated by such transactions."""
 
 
-def visible_tuples(store: PageStore, relation: int, xids: Xids) -> Visible:
+def visible_tuples(store: PageStore, slots: Column, xids: Xids) -> Visible:
     """See the module."""
-    tuples = all_tuples(store, relation)
-    unknown = xids.commit_lsns(tuples.xmin) == ASSUMED
+    tuples = tuples_of(store.pages, slots, store.slots["block"][slots])
+    begins = xids.commit_lsns(tuples.xmin)
+    unknown = begins == ASSUMED
     unknown &= tuples.mask & 0x0300 == 0
-    there = makers_commit(tuples.xmin, tuples.mask, xids) != NEVER
-    lasts = takers_commit(tuples.xmax, tuples.mask, xids) == NEVER
-    taken = xids.commit_lsns(takers_of(tuples.xmax, tuples.mask, xids)) == ASSUMED
+    there = hinted_makers(begins, tuples.mask) != NEVER
+    takers = takers_of(tuples.xmax, tuples.mask, xids)
+    ends = xids.commit_lsns(takers)
+    taken = ends == ASSUMED
+    lasts = hinted_takers(ends, takers, tuples.mask) == NEVER
     taken &= there & (tuples.mask & XMAX_COMMITTED == 0)
     chosen = np.flatnonzero(there & lasts)
     return Visible(tuples.narrowed(chosen), int(unknown[chosen].sum()), int(taken.sum()))

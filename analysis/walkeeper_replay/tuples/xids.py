@@ -13,7 +13,7 @@ its CREATE_ID record or from the backup.
 from __future__ import annotations
 
 from struct import unpack_from
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from walkeeper_wal.sources.reading import Batch
 NEVER = np.iinfo(np.int64).max
 BEFORE, ASSUMED = 0, -1
 _MULTIXACT, _XLOG, _CREATE_ID = RMGR_IDS["MultiXact"], RMGR_IDS["XLOG"], 0x20
-_CHUNK = 1 << 16
+_CHUNK_BITS = 16
+_CHUNK = 1 << _CHUNK_BITS
 _UPDATES_FROM = 4  # MultiXactStatusNoKeyUpdate
 FIRST_NORMAL, FROZEN, BOOTSTRAP = 3, 2, 1
 _UNKNOWN = -2
@@ -43,6 +44,8 @@ class Statuses(Protocol):
 
 class Xids:
     """See the module."""
+
+    _lookup: tuple[Column, Column] | None = None  # made of the chunks, and never saved
 
     def __init__(
         self,
@@ -61,6 +64,9 @@ class Xids:
         """With `keeps_commits`: of every transaction and subtransaction."""
         self._first: int | None = None
         self._has_checkpoint = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lookup"}
 
     def add(self, batch: Batch) -> None:
         records = batch.records
@@ -152,6 +158,7 @@ class Xids:
 
     def _set(self, xids: Column, values: Column) -> None:
         xids = xids.astype(np.int64)
+        self._lookup = None
         for number in np.unique(xids // _CHUNK).tolist():
             chunk = self._chunks.get(number)
             if chunk is None:
@@ -162,11 +169,10 @@ class Xids:
     def commit_lsns(self, xids: Column) -> Column:
         """Return int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
         xids = xids.astype(np.int64)
-        # One lookup for all finds the chunk and the place in it. Row 0 serves xids without a chunk.
-        rows = np.zeros((1 << 32) // _CHUNK, np.int64)
-        rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
-        every = np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
-        found: Column = every[rows[xids // _CHUNK], xids % _CHUNK]
+        if self._lookup is None:
+            self._lookup = self._looked_up()
+        rows, every = self._lookup
+        found: Column = every[rows[xids >> _CHUNK_BITS], xids & _CHUNK - 1]
         found[xids == 0] = NEVER
         unknown = np.flatnonzero(found == _UNKNOWN)
         if len(unknown):
@@ -174,6 +180,12 @@ class Xids:
             answers = np.array([self._older(xid) for xid in unique.tolist()], np.int64)
             found[unknown] = answers[back]
         return found
+
+    def _looked_up(self) -> tuple[Column, Column]:
+        """Return the row of each chunk's number, and the rows; 0 is that of all other chunks."""
+        rows = np.zeros((1 << 32) // _CHUNK, np.int64)
+        rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
+        return rows, np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
 
     def _older(self, xid: int) -> int:
         """Return the end of a transaction that no record ends."""

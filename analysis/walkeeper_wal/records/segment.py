@@ -161,11 +161,14 @@ def lsn_at(offsets: Column, first_lsn: int, segment_bytes: int) -> Column:
     """Return the LSNs of payload offsets, as int64; those past the segment are the spill's."""
     held = payload_bytes(segment_bytes)
     places = offsets.astype(np.int64)
-    segments = places // held
-    places = places - segments * held + LONG_HEADER_EXCESS
-    lsns: Column = places // PAGE_PAYLOAD_BYTES * WAL_PAGE_BYTES
-    lsns += places % PAGE_PAYLOAD_BYTES + SHORT_HEADER_BYTES
-    lsns += segments * segment_bytes + first_lsn
+    if len(places) and places.max() >= held:
+        segments = places // held
+        places += segments * (segment_bytes - held)
+        pages = (places - segments * segment_bytes + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
+    else:
+        pages = (places + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
+    lsns: Column = places + pages * SHORT_HEADER_BYTES
+    lsns += first_lsn + LONG_HEADER_BYTES
     return lsns
 
 

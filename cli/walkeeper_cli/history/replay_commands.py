@@ -1,4 +1,8 @@
-"""`walkeeper history table-at | changes | undo`: WAL replayed, asked for, and written out."""
+"""`walkeeper history table-at | changes | undo`: WAL replayed, asked for, and written out.
+
+Modules that need psycopg or asyncio are imported where they are used: a third of the start of
+`table-at` is theirs.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from walkeeper_cli.history.archive_reading import Archive
-from walkeeper_cli.history.logical_changes import is_entry_log, logged
-from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
@@ -104,6 +106,8 @@ class ServerCatalogs:
         return past
 
     def _catalog(self, dsn: str, lsn: int, system_id: int | None, database: str | None) -> Catalog:
+        from walkeeper_cli.history.server_catalog import catalog_of_server
+
         return catalog_of_server(dsn, lsn, system_id=system_id, database=database)
 
 
@@ -152,9 +156,10 @@ def table_at(
     plan = planned(archive, base, from_start=True)
     at = place_of(archive, plan, base, lsn, time)
     refuse_before(base, plan, at)
+    jobs = source.jobs or os.cpu_count() or 1
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=at, keeps_commits=False,
-        on_problem=archive.on_problem, index=archive.index,
+        on_problem=archive.on_problem, index=archive.index, reads_ahead=jobs > 1,
     )  # fmt: skip
 
     def opened(catalog: Catalog | None) -> TableAt:
@@ -170,7 +175,7 @@ def table_at(
         until = time if lsn is None else Lsn(lsn)
         behind = f"what came behind it, up to {until}, is not known"
         tell(f"walkeeper: warning: {ends}; {behind}")
-    table = past.whole(source.jobs or os.cpu_count() or 1)
+    table = past.whole(jobs)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
             parquet.write_table(table, file)
@@ -306,6 +311,8 @@ def changes(
     source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
 ) -> int:
     """Write a row for each change, in the order of commits."""
+    from walkeeper_cli.history.logical_changes import is_entry_log, logged
+
     if is_entry_log(source.path):
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:

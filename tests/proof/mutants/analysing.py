@@ -19,6 +19,31 @@ NO_TABLES = "the simulator reads no WAL as tables"
 
 ANALYSING = (
     Mutant(
+        "read-ahead-into-the-same-room",
+        "read_ahead",
+        "a segment that is decoded ahead does not overwrite the one that is consumed",
+        (Edit("ReadAhead._begin", "index % 2", "0"),),
+        turns_red="tests/replay/test_read_ahead.py::test_reading_ahead_gives_the_same_records",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "read-ahead-is-not-ahead",
+        "read_ahead",
+        "the next segment is decoded while one is consumed",
+        (Edit("ReadAhead.of", "self._is_wanted(index + 1)", "False"),),
+        turns_red="tests/replay/test_read_ahead.py"
+        "::test_the_next_segment_is_read_while_one_is_consumed",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "lookup-of-transactions-is-stale",
+        "xids",
+        "a lookup of commits sees the transactions that ended since the last one",
+        (Edit("Xids._set", "self._lookup = None\n", ""),),
+        turns_red="tests/replay/test_xids.py::test_a_lookup_sees_what_ended_since_the_last_one",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "open-changes-stay-in-memory",
         "open_changes",
         "changes of open transactions beyond a bound go to the file",
