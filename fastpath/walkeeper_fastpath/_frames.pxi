@@ -21,6 +21,7 @@ cdef enum:
     MEMBERS_MAX = 16
     RECORD_BYTES_MAX = 1 << 14  # the most plaintext of one record of TLS
     TIMES_MAX = 64
+    PUT_OFFS_MAX = 4
     ACK_COMMIT_AT = 41
     ACK_FEEDBACK_AT = 49
     ACK_TERM_BYTES = 33

@@ -22,11 +22,13 @@ cdef class StreamPath:
     cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, told_commit_lsn
     cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
     cdef bint has_news, has_told
+    cdef int put_offs  # since `settled`
     cdef list channels, sent
     cdef object leader, waiting  # the driver, until the template is void, and its events
     cdef PrimaryPath primary
     cdef readonly uint64_t end_lsn
     cdef readonly uint64_t commit_lsn
+    cdef readonly uint64_t owed_lsn
     cdef readonly object feedback
 
     def __init__(self, expected, connections):
@@ -70,6 +72,20 @@ cdef class StreamPath:
 
     def lead(self, leader):
         self.leader, self.waiting = leader, leader.waiting
+
+    def owe(self):
+        self.owed_lsn = self.commit_lsn
+
+    def puts_off(self):
+        if self.owed_lsn == 0 or self.put_offs == PUT_OFFS_MAX or not self.sent:
+            return False
+        if not self.owed_lsn <= self.told_commit_lsn < self.commit_lsn:
+            return False
+        if self.unsettled_bytes * 4 > self.unsettled_bytes_max:
+            return False
+        self.owed_lsn = self.commit_lsn
+        self.put_offs += 1
+        return True
 
     def end(self):
         self.leader = None
@@ -281,5 +297,5 @@ cdef class StreamPath:
             self.has_acked[i] = False
         sent, self.sent = self.sent, []
         self.has_news = self.has_told = False
-        self.unsettled_bytes = 0
+        self.unsettled_bytes = self.put_offs = 0
         return self.commit_lsn, self.told_commit_lsn, sent, acks

@@ -18,6 +18,8 @@ BYTES = f"{STREAM}::test_what_is_known_by_its_bytes_is_what_they_say"
 QUORUM = f"{STREAM}::test_the_quorum_is_the_one_of_the_rules"
 TLS = "tests/proposer/test_fast_tls.py::test_"
 NO_TLS = "the simulated network has no TLS"
+NO_TIMES = "no oracle asks how soon commit_lsn is announced"
+ANNOUNCED = "tests/proposer/test_fast_announcements.py::test_"
 TEMPLATE = "walkeeper_proposer.consensus.expected_stream"
 
 FAST_STREAM = (
@@ -131,6 +133,37 @@ FAST_STREAM = (
         turns_red=f"{STREAM}::test_a_lagging_member_has_no_template",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "fast-puts-off-what-is-owed",
+        "R10",
+        "an announcement is put off only if appends have told what was owed",
+        (
+            FastEdit(
+                "if not self.owed_lsn <= self.told_commit_lsn < self.commit_lsn:",
+                "if not self.told_commit_lsn < self.commit_lsn:",
+                STREAM_PATH,
+            ),
+        ),
+        turns_red=ANNOUNCED + "both_paths_tell_of_a_commit_at_the_same_time[0]",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
+        "fast-put-off-for-ever",
+        "R10",
+        "the core learns of the fast path's work after a few announcements that are put off",
+        (FastEdit("self.put_offs == PUT_OFFS_MAX", "False", STREAM_PATH),),
+        turns_red=ANNOUNCED
+        + "an_announcement_that_would_only_be_asked_for_again_does_not_wake_the_core",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
+        "fast-put-off-is-not-told",
+        "R10",
+        "the core learns what is owed since an announcement was put off",
+        (Edit("Leader.on_stream_taken", "self._owed_lsn = Lsn(taken.owed_lsn)", "pass"),),
+        turns_red=ANNOUNCED + "both_paths_tell_of_a_commit_at_the_same_time[0]",
+        why_named=NO_TIMES,
     ),
     Mutant(
         "fast-tls-in-two-records",
