@@ -103,7 +103,7 @@ class StreamStep:
 class _Led:
     """A leader's shell around its fast path: a driver that waits, links, and the primary's stream.
 
-    The primary has sent all before `received_lsn`, and got the report of what the core has told."""
+    The primary has sent all before `received_lsn`, and has the core's last report."""
 
     is_running = False
     waiting = ()

@@ -70,8 +70,8 @@ SEARCHED = "searched by its programs, and not met: too rare, or another guard ho
 # Folders of tests that are named after no package that is searched.
 TESTED = ("archive", "cli", "history", "replay")
 
-# The shipping source that the exploration runs: both cores, the arithmetic that they share, and the
-# compiled fast path, which has to end where they do.
+# The shipping source that the exploration runs: both cores, and the arithmetic that they share. The
+# compiled fast path has to end where they do.
 EXPLORED = (
     FAST_FRAMES,
     APPEND_PATH,
