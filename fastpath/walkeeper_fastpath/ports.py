@@ -205,12 +205,26 @@ class Leading(Protocol):
 class FastStream(Protocol):
     """The stream of one leader: WAL to all members that keep up, and their acks.
 
-    `feedback` is that of all members, for the report to the primary."""
+    `feedback` is that of all members, for the report to the primary. `owed_lsn` is the commit_lsn
+    of `owe` and `puts_off`, whichever was last, or 0."""
 
+    @property
+    def owed_lsn(self) -> int: ...
     @property
     def feedback(self) -> Sequence[Feedback]: ...
     def lead(self, leader: Leading, /) -> None:
         """Take the leader that `stream` and `acknowledge` work for, until `end`."""
+        ...
+
+    def owe(self) -> None:
+        """Note commit_lsn: the core has asked for the moment to announce it."""
+        ...
+
+    def puts_off(self) -> bool:
+        """Note commit_lsn again, and return True, if the core would only ask for that moment again.
+
+        Appends have sent all members what was owed, and another commit_lsn is owed since. Return
+        False some times later, so that the core learns of it all."""
         ...
 
     def end(self) -> None:

@@ -167,15 +167,23 @@ class Driver:
             self._run(())
 
     def _announce(self) -> None:
+        """Let the core announce commit_lsn, unless all that it would do is ask for this again.
+
+        With standbys the core says more than that, and learns of each bunch earlier anyway."""
+        fast = None if self.is_running or self._has_standbys else self._fast
+        if fast is not None and fast.puts_off():
+            self._around.after(self._announce_s, self._announce)
+            return
         self._is_announcing = False
         self.post(AnnounceDue())
 
     def _hear_fast(self) -> None:
         """Queue what the fast path has done, as an event of its own."""
         news = None if self._fast is None else self._fast.settled()
-        if news is not None:
+        if self._fast is not None and news is not None:
             commit_lsn, told_commit_lsn, sent, acks = news
-            self.waiting.append(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
+            taken = (commit_lsn, Lsn(told_commit_lsn), sent, acks, self._fast.owed_lsn)
+            self.waiting.append(StreamTaken(*taken))
 
     def _step(self, event: Event) -> Sequence[Effect]:
         if type(event) is not StreamTaken and type(event) is not AnnounceDue:
@@ -239,6 +247,8 @@ class Driver:
                 self._primary.resume()
             case AnnounceSoon():
                 self._is_announcing = True
+                if self._fast is not None:
+                    self._fast.owe()
                 self._around.after(self._announce_s, self._announce)
             case BackOff(attempt):
                 most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)

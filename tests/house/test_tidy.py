@@ -88,6 +88,12 @@ def shown(path: Path) -> str:
 
 PRODUCT_FILES = python_files(*PRODUCT)
 ALL_FILES = PRODUCT_FILES + python_files("tests")
+COMPILED_FILES = [
+    path
+    for folder in PRODUCT
+    for suffix in ("pyx", "pxi", "pxd")
+    for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))
+]
 
 
 @cache
@@ -118,6 +124,7 @@ def test_bytes_that_are_passed_on_have_one_type() -> None:
 
 def test_the_files_are_found() -> None:
     assert len(PRODUCT_FILES) > 40 and len(ALL_FILES) > len(PRODUCT_FILES) + 10
+    assert {path.suffix for path in COMPILED_FILES} == {".pyx", ".pxi", ".pxd"}
 
 
 def wrong_lines(path: Path) -> Iterator[str]:
@@ -134,7 +141,7 @@ def wrong_lines(path: Path) -> Iterator[str]:
 
 
 def test_a_file_has_one_idea() -> None:
-    wrong = [text for path in ALL_FILES for text in wrong_lines(path)]
+    wrong = [text for path in ALL_FILES + COMPILED_FILES for text in wrong_lines(path)]
     assert not wrong, wrong
 
 

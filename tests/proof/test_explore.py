@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from tests.proof.explore import fast_step
 from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
 from tests.proof.explore.breadth_first import explore
@@ -18,6 +19,7 @@ from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, 
 from tests.proof.sim.oracle import Violation
 from tests.support.fast import NEEDS_FAST_PATH
 from walkeeper_common.history import History
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, MemberSet
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus.campaign import Campaign
@@ -117,7 +119,37 @@ def test_a_fast_path_that_ends_elsewhere_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("tests.proof.explore.fast_step.expected_stream", hasty)
     result = explore(SMALL["two-proposers"], states_max=10_000)
-    assert any("taken.commit_lsn" in text for text in result.broken), f"{result.broken=}"
+    assert result.violation is not None and result.violation.startswith("Fast path: commits ")
+
+
+@NEEDS_FAST_PATH
+def test_wal_of_the_fast_path_that_differs_by_a_byte_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its appends have another restart_lsn."""
+
+    def other(core: Proposer) -> ExpectedStream | None:
+        expected = expected_stream(core)
+        return expected and replace(
+            expected, append=expected.append[:68] + b"\x07" + expected.append[69:]
+        )
+
+    monkeypatch.setattr("tests.proof.explore.fast_step.expected_stream", other)
+    result = explore(SMALL["members-two-acks-to-one"], states_max=10_000)
+    assert result.violation is not None and result.violation.startswith("Fast path: ")
+    assert result.story[-1][0] == "write"
+
+
+@NEEDS_FAST_PATH
+def test_a_report_that_the_fast_path_does_not_make_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The primary's side of it makes all reports: none is left to the shell."""
+    reported = list[Lsn]()
+    monkeypatch.setattr(fast_step._Led, "reported", lambda _, lsn, __: reported.append(lsn))
+    result = explore(SMALL["members-two-acks-to-one"], states_max=10_000)
+    assert result.violation is not None and result.violation.startswith("Fast path: ")
+    assert reported and result.story[-1][0] in ("deliver", "command")
 
 
 def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

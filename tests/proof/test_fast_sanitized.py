@@ -34,6 +34,7 @@ PARTS = (
             "tests/safekeeper/test_fast_hostile.py",
             "tests/proposer/test_fast_stream.py",
             "tests/proposer/test_fast_primary.py",
+            "tests/proposer/test_fast_announcements.py",
             "tests/proposer/test_fast_tls.py",
         ),
     ),

@@ -1,4 +1,6 @@
-"""Redo of Heap records on one page: insert, delete, update, lock, in-place, confirm. Part of _redo.pyx.
+"""Redo of Heap records on one page: insert, delete, update, lock, in-place, confirm.
+
+Part of _redo.pyx.
 
 Contract: `redo_heap` changes a page as PostgreSQL 13 to 18 do in recovery, and returns 0. It
 returns a negative number if the page is not as the record found it. The page's content must then

@@ -48,7 +48,8 @@ cdef Room room_of(int64_t[::1] counts, events, uint8_t[::1] arena) except *:
     cdef uint8_t[::1] event_bytes = events.view(np.uint8)
     assert len(counts) == COUNTS, f"{len(counts)=}"
     made.counts, made.events = &counts[0], <EventRow *>first_of(event_bytes)
-    made.arena, made.events_max, made.arena_size = <uint8_t *>first_of(arena), len(events), len(arena)
+    made.arena, made.arena_size = <uint8_t *>first_of(arena), len(arena)
+    made.events_max = len(events)
     return made
 
 

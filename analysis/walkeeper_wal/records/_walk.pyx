@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True
 """The walk as compiled C, and the sums of `history stats`: the quickest of the engines.
 
 It is optional, as the compiled fast path of commits is. walk_numpy has the same output and is the
@@ -88,7 +89,8 @@ cdef inline int64_t lsn_at(int64_t offset, int64_t first_lsn) noexcept nogil:
 
 
 cdef int64_t block_header(
-    const uint8_t *b, int64_t p, int64_t stop, uint8_t mask, BlockRow *rows, int64_t k, int64_t first
+    const uint8_t *b, int64_t p, int64_t stop, uint8_t mask, BlockRow *rows, int64_t k,
+    int64_t first
 ) noexcept nogil:
     """Read the block header at `p` into row `k`; return the place after it, -1 if it is wrong."""
     cdef BlockRow *row = &rows[k]

@@ -367,6 +367,9 @@ class Leader:
             assert member.flush_lsn <= flush_lsn <= member.next_lsn, f"{flush_lsn=} {member=}"
             member.flush_lsn, member.durable_commit_lsn = Lsn(flush_lsn), Lsn(durable_commit_lsn)
             member.silent_ticks = 0
+        if self._owed_lsn is not None and taken.owed_lsn:
+            assert self._owed_lsn <= taken.owed_lsn, f"{self._owed_lsn=} {taken.owed_lsn=}"
+            self._owed_lsn = Lsn(taken.owed_lsn)
         moves = bool(taken.acks) and self.advance_commit(self.counted())
         assert self.commit_lsn == taken.commit_lsn, f"{self.commit_lsn=} {taken.commit_lsn=}"
         return (self._announce_soon() if moves else []) + self.bound_window()

@@ -117,12 +117,15 @@ class StreamTaken:
     """The fast path sent WAL to all members, and reported the acks of some to the primary.
 
     `sent`: each chunk with its CRC. `told_commit_lsn`: the commit_lsn in the last append.
-    `acks`: link, flush_lsn and durable commit_lsn of the members that acknowledged."""
+    `acks`: link, flush_lsn and durable commit_lsn of the members that acknowledged.
+    `owed_lsn`: the commit_lsn at the last AnnounceSoon, or when the fast path put AnnounceDue off.
+    It is 0 if the fast path does not know it."""
 
     commit_lsn: int
     told_commit_lsn: Lsn
     sent: Sequence[tuple[memoryview, int]]
     acks: Sequence[tuple[int, int, int]]
+    owed_lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

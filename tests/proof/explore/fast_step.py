@@ -1,24 +1,30 @@
-"""The compiled fast path as another step for an append and an ack in the explored world.
+"""The compiled fast path as another step for an append, WAL and an ack in the explored world.
 
-Both return None if the fast path leaves the message to the slow path. The two paths must end in the
-same state with the same messages, since one more state would be a defect.
+Each returns None if the fast path leaves the event to the slow path. The two paths must end in the
+same state with the same messages, since one more state would be a defect. On a proposer WAL comes
+as CopyData, and a report is a StandbyStatus, so that all of the compiled path takes part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from tests.proof.sim.primary_stream import PrimaryStream
 from tests.support.frames import Answers, frames_of, message_in
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import StorageError
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
+from walkeeper_fastpath.ports import FastStream
 from walkeeper_fastpath.switch import append_path, stream_path
 from walkeeper_proposer.consensus.expected_stream import expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.proposer_events import StreamTaken
+from walkeeper_proposer.consensus.proposer_events import Event, StreamTaken
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import AppendsTaken
 from walkeeper_safekeeper.consensus.expected_append import expected_append
@@ -85,18 +91,80 @@ def fast_append(
     return AppendsTaken(*map(Lsn, news)), acks
 
 
-def fast_ack(core: Proposer, link: int, ack: AppendResponse) -> tuple[StreamTaken, int] | None:
-    """Take the ack; return the news for the core, and the LSN to report to the primary, or 0."""
-    make, expected = stream_path(), expected_stream(core)
-    if make is None or expected is None:
+@dataclass(frozen=True, slots=True)
+class StreamStep:
+    """The news for the core, the messages to links, and the LSN that PostgreSQL got, or 0."""
+
+    news: StreamTaken
+    sent: list[tuple[int, Message]]
+    reported: int
+
+
+class _Led:
+    """A leader's shell around its fast path: a driver that waits, links, and the primary's stream.
+
+    The primary has sent all before `received_lsn`, and has the core's last report."""
+
+    is_running = False
+    waiting = ()
+
+    def __init__(self, core: Proposer, received_lsn: Lsn) -> None:
+        make, expected = stream_path(), expected_stream(core)
+        self.sent, self.reported_lsn = list[tuple[int, Message]](), 0
+        self.is_left = False  # WAL went to the slow path
+        self.path: FastStream | None = None
+        if make is None or expected is None:
+            return
+        assert core.leader is not None
+        self.path = make(expected, [Answers(partial(self._send, one)) for one in expected.links])
+        self.path.lead(self)
+        self.primary = PrimaryStream(self)
+        self.primary.begin(received_lsn)
+        self.primary.report(core.leader.told_lsn() or ZERO_LSN, expected.feedback)
+        self.primary.stream_first(self.path)
+
+    def _send(self, link: int, frame: Sequence[Buffer], size: int) -> None:
+        self.sent.append((link, message_in(frame, size)))
+
+    def on_news(self) -> None: ...
+    def run_waiting(self) -> None: ...
+
+    def report(self, commit_lsn: int, _: Sequence[Feedback]) -> None:
+        """Let the shell report what the primary's side of the fast path has left."""
+        self.reported_lsn = commit_lsn
+
+    def reported(self, commit_lsn: Lsn, _: Sequence[Feedback]) -> None:
+        self.reported_lsn = commit_lsn
+
+    def post(self, _: Event) -> None:
+        self.is_left = True
+
+    def step(self) -> StreamStep:
+        """Return what the fast path has done."""
+        assert self.path is not None
+        news = self.path.settled()
+        assert news is not None
+        commit_lsn, told_commit_lsn, sent, acks = news
+        taken = StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks)
+        return StreamStep(taken, self.sent, self.reported_lsn)
+
+
+def fast_wal(core: Proposer, begin_lsn: Lsn, wal: bytes) -> StreamStep | None:
+    """Take WAL of the primary."""
+    led = _Led(core, begin_lsn)
+    if led.path is None:
         return None
-    said = list[object]()
-    path = make(expected, [Answers(lambda *frame: said.append(frame)) for _ in expected.links])
+    led.primary.arrive([(begin_lsn, wal)])
+    return None if led.is_left else led.step()
+
+
+def fast_ack(
+    core: Proposer, link: int, ack: AppendResponse, received_lsn: Lsn
+) -> StreamStep | None:
+    """Take the ack."""
+    led = _Led(core, received_lsn)
     frames = frames_of(ack)
-    reported = path.take(link, frames, len(frames))
-    if reported is None:
+    if led.path is None or not led.path.acknowledge(link, frames, len(frames)):
         return None
-    news = path.settled()
-    assert news is not None and not said, f"{ack=} {said=}"
-    commit_lsn, told_commit_lsn, sent, acks = news
-    return StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks), reported
+    assert not led.sent, f"{ack=} {led.sent=}"
+    return led.step()

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import astuple, dataclass, field, replace
 
 from tests.proof.explore.bounds import Bounds
-from tests.proof.explore.fast_step import fast_ack
+from tests.proof.explore.fast_step import StreamStep, fast_ack, fast_wal
 from tests.proof.explore.tiny_wal import (
     CREATION_LSN,
     LATE_SEGMENT_BYTES,
@@ -299,28 +299,33 @@ class ProposerNode:
             return self._handle(Received(acceptor, message))
         twin = self.clone()
         outcome = self._handle(Received(acceptor, message))
-        twin._take_fast(self, acceptor, message, outcome)
+        taken = fast_ack(twin.core, acceptor, message, at_lsn(len(self.wal)))
+        twin._take_fast(self, taken, outcome)
         return outcome
-
-    def _take_fast(
-        self, slow: ProposerNode, acceptor: int, ack: AppendResponse, outcome: Outcome
-    ) -> None:
-        """Take the ack on the fast path, if that takes it, and end as the slow path did."""
-        taken = fast_ack(self.core, acceptor, ack)
-        if taken is None:
-            return
-        news, reported = taken
-        fast = self._handle(news)
-        if reported:
-            self._perform(Report(Lsn(reported), ()), deque(), fast)
-        if (self.key(), fast) != (slow.key(), outcome):
-            raise Violation("Fast path", f"{ack}: {fast}, on the slow path {outcome}")
 
     def write(self, wal: bytes) -> Outcome:
         """Let the primary write on."""
         begin_lsn = at_lsn(len(self.wal))
         self.wal, self.tail = self.wal + wal, b""
-        return self._handle(WalArrived(begin_lsn, memoryview(wal)))
+        twin = self.clone()
+        outcome = self._handle(WalArrived(begin_lsn, memoryview(wal)))
+        twin._take_fast(self, fast_wal(twin.core, begin_lsn, wal), outcome)
+        return outcome
+
+    def _take_fast(self, slow: ProposerNode, taken: StreamStep | None, outcome: Outcome) -> None:
+        """Take what the fast path took, if anything, and end as the slow path did."""
+        if taken is None:
+            return
+        leader, news = slow.core.leader, taken.news
+        if leader is None or leader.commit_lsn != news.commit_lsn:
+            commits = "ends" if leader is None else f"has {leader.commit_lsn}"
+            raise Violation("Fast path", f"commits {Lsn(news.commit_lsn)}, the slow path {commits}")
+        fast = self._handle(news)
+        fast.sent[:0] = taken.sent
+        if taken.reported:
+            self._perform(Report(Lsn(taken.reported), ()), deque(), fast)
+        if (self.key(), fast) != (slow.key(), outcome):
+            raise Violation("Fast path", f"{taken}: {fast}, on the slow path {outcome}")
 
     def _handle(self, event: Event) -> Outcome:
         outcome = Outcome()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import REAL_FILES, SEARCHED, SEED_MOVES, Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import (
+    APPEND_PATH,
+    REAL_FILES,
+    SEARCHED,
+    SEED_MOVES,
+    Edit,
+    FastEdit,
+    Mutant,
+)
 
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 STORE_TEST = "tests/safekeeper/test_wal_store.py::test_"
@@ -39,7 +47,11 @@ FAILING = (
         "WAL whose fsync failed never counts as durable",
         (
             Edit("WalStore.append", "raise self._fail(error, lsn) from error", "assert error"),
-            FastEdit("raise self.tail.failed(reason, self.end_lsn) from reason", "assert reason"),
+            FastEdit(
+                "raise self.tail.failed(reason, self.end_lsn) from reason",
+                "assert reason",
+                APPEND_PATH,
+            ),
         ),
     ),
     Mutant(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import (
+    BUSY,
+    FAST_CHANNEL,
+    SEARCHED,
+    SIM,
+    STREAM_PATH,
+    Edit,
+    FastEdit,
+    Mutant,
+)
 
 STREAM = "tests/proposer/test_fast_stream.py"
 BYTES = f"{STREAM}::test_what_is_known_by_its_bytes_is_what_they_say"
 QUORUM = f"{STREAM}::test_the_quorum_is_the_one_of_the_rules"
 TLS = "tests/proposer/test_fast_tls.py::test_"
 NO_TLS = "the simulated network has no TLS"
+NO_TIMES = "no oracle asks how soon commit_lsn is announced"
+ANNOUNCED = "tests/proposer/test_fast_announcements.py::test_"
 TEMPLATE = "walkeeper_proposer.consensus.expected_stream"
 
 FAST_STREAM = (
@@ -16,7 +27,13 @@ FAST_STREAM = (
         "fast-ack-of-another-term",
         "R10",
         "the fast path of an ack is for acks of this term only",
-        (FastEdit("if memcmp(frame + at, self.acks[i], ACK_TERM_BYTES) != 0:", "if False:"),),
+        (
+            FastEdit(
+                "if memcmp(frame + at, self.acks[i], ACK_TERM_BYTES) != 0:",
+                "if False:",
+                STREAM_PATH,
+            ),
+        ),
         turns_red=BYTES,
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
@@ -25,7 +42,7 @@ FAST_STREAM = (
         "fast-ack-beyond-what-was-sent",
         "R10",
         "an ack of more than was sent does not count on the fast path either",
-        (FastEdit("if flush_lsn > self.end_lsn:", "if False:"),),
+        (FastEdit("if flush_lsn > self.end_lsn:", "if False:", STREAM_PATH),),
         turns_red=f"{STREAM}::test_an_ack_of_more_than_was_sent_does_not_count",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
@@ -62,6 +79,7 @@ FAST_STREAM = (
             FastEdit(
                 "ascending[self.set_sizes[k] - self.ack_quorums[k]]",
                 "ascending[self.set_sizes[k] - 1]",
+                STREAM_PATH,
             ),
         ),
         turns_red=f"{QUORUM}[0]",
@@ -76,6 +94,7 @@ FAST_STREAM = (
             FastEdit(
                 "ascending[self.set_sizes[k] - self.ack_quorums[k]]",
                 "ascending[self.set_sizes[k] - self.ack_quorums[0]]",
+                STREAM_PATH,
             ),
         ),
         turns_red=f"{STREAM}::test_each_set_has_its_own_quorum",
@@ -86,7 +105,7 @@ FAST_STREAM = (
         "fast-commit-below-the-terms-start",
         "R10",
         "an ack below the term's start counts with 0 on the fast path too",
-        (FastEdit("if lsn < self.start_lsn:", "if False:"),),
+        (FastEdit("if lsn < self.start_lsn:", "if False:", STREAM_PATH),),
         turns_red=f"{QUORUM}[0]",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
@@ -99,6 +118,7 @@ FAST_STREAM = (
             FastEdit(
                 "flush_lsn = min(self.commit_lsn, self.end_lsn)",
                 "flush_lsn = self.end_lsn",
+                STREAM_PATH,
             ),
         ),
         turns_red=f"{QUORUM}[0]",
@@ -115,10 +135,41 @@ FAST_STREAM = (
         why_named=SEARCHED,
     ),
     Mutant(
+        "fast-puts-off-what-is-owed",
+        "R10",
+        "an announcement is put off only if appends have told what was owed",
+        (
+            FastEdit(
+                "if not self.owed_lsn <= self.told_commit_lsn < self.commit_lsn:",
+                "if not self.told_commit_lsn < self.commit_lsn:",
+                STREAM_PATH,
+            ),
+        ),
+        turns_red=ANNOUNCED + "both_paths_tell_of_a_commit_at_the_same_time[0]",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
+        "fast-put-off-for-ever",
+        "R10",
+        "the core learns of the fast path's work after a few announcements that are put off",
+        (FastEdit("self.put_offs == PUT_OFFS_MAX", "False", STREAM_PATH),),
+        turns_red=ANNOUNCED
+        + "an_announcement_that_would_only_be_asked_for_again_does_not_wake_the_core",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
+        "fast-put-off-is-not-told",
+        "R10",
+        "the core learns what is owed since an announcement was put off",
+        (Edit("Leader.on_stream_taken", "self._owed_lsn = Lsn(taken.owed_lsn)", "pass"),),
+        turns_red=ANNOUNCED + "both_paths_tell_of_a_commit_at_the_same_time[0]",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
         "fast-tls-in-two-records",
         "tls_transport",
         "an append over TLS is one record if it fits in one",
-        (FastEdit("if head_bytes + body_bytes <= RECORD_BYTES_MAX:", "if False:"),),
+        (FastEdit("if head_bytes + body_bytes <= RECORD_BYTES_MAX:", "if False:", FAST_CHANNEL),),
         turns_red=TLS + "an_append_is_one_record_if_it_fits[500-1]",
         why_named=NO_TLS,
     ),
@@ -126,7 +177,7 @@ FAST_STREAM = (
         "fast-tls-loses-what-the-socket-left",
         "tls_transport",
         "encrypted bytes that the socket has not taken are queued",
-        (FastEdit("if sent < PyBytes_GET_SIZE(data):", "if False:"),),
+        (FastEdit("if sent < PyBytes_GET_SIZE(data):", "if False:", FAST_CHANNEL),),
         turns_red=TLS + "wal_arrives_whole_and_in_order_however_little_the_socket_takes",
         why_named=NO_TLS,
     ),
@@ -134,7 +185,7 @@ FAST_STREAM = (
         "fast-tls-that-is-broken-raises",
         "tls_transport",
         "an append that TLS refuses closes the link, and raises nothing",
-        (FastEdit("self.sealed.on_refused(error)", "raise"),),
+        (FastEdit("self.sealed.on_refused(error)", "raise", FAST_CHANNEL),),
         turns_red=TLS + "an_append_that_tls_refuses_closes_the_link_and_raises_nothing",
         why_named=NO_TLS,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import FAST_FRAMES, Edit, FastEdit, Mutant
 
 FULL_TESTS = "tests/proposer/test_full_history.py::test_"
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
@@ -75,7 +75,7 @@ BOUNDS = (
         "anything-is-wal-on-the-fast-path",
         "R25",
         "the fast path of an append refuses what the slow path does",
-        (FastEdit("if knows_pages and", "if False and"),),
+        (FastEdit("if knows_pages and", "if False and", FAST_FRAMES),),
         turns_red="tests/safekeeper/test_no_wal.py::"
         "test_an_append_that_is_no_wal_is_not_written[True]",
         why_named=NO_FORGERY,

@@ -30,6 +30,10 @@ LOGICAL_SIM = "tests.proof.sim.logical"
 RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
+FAST_FRAMES = "fastpath/walkeeper_fastpath/_frames.pxi"
+FAST_CHANNEL = "fastpath/walkeeper_fastpath/_channel.pxi"
+APPEND_PATH = "fastpath/walkeeper_fastpath/_appends.pxi"
+STREAM_PATH = "fastpath/walkeeper_fastpath/_stream.pxi"
 PRIMARY_PATH = "fastpath/walkeeper_fastpath/_primary.pxi"
 WALK = "analysis/walkeeper_wal/records/_walk.pyx"
 SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
@@ -39,7 +43,10 @@ APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
 WHOLE_PAGES = "analysis/walkeeper_replay/redo/whole_pages.pxi"
 # By what compiles it.
 COMPILED = {
-    FAST_PATH: FAST_PATH,
+    FAST_FRAMES: FAST_PATH,
+    FAST_CHANNEL: FAST_PATH,
+    APPEND_PATH: FAST_PATH,
+    STREAM_PATH: FAST_PATH,
     PRIMARY_PATH: FAST_PATH,
     WALK: WALK,
     SEGMENT_SUMS: WALK,
@@ -63,8 +70,13 @@ SEARCHED = "searched by its programs, and not met: too rare, or another guard ho
 # Folders of tests that are named after no package that is searched.
 TESTED = ("archive", "cli", "history", "replay")
 
-# The shipping source that the exploration runs: both cores, and the arithmetic that they share.
+# The shipping source that the exploration runs: both cores, and the arithmetic that they share. The
+# compiled fast path has to end where they do.
 EXPLORED = (
+    FAST_FRAMES,
+    APPEND_PATH,
+    STREAM_PATH,
+    PRIMARY_PATH,
     "safekeeper/walkeeper_safekeeper/consensus/",
     "proposer/walkeeper_proposer/consensus/",
     "common/walkeeper_common/history.py",
@@ -96,8 +108,8 @@ class FastEdit:
     `plant` compiles it again."""
 
     old: str
-    new: str = ""
-    file: str = FAST_PATH
+    new: str
+    file: str
 
     @property
     def where(self) -> str:
