@@ -27,7 +27,7 @@ from walkeeper_common.quorum import (
     member_name,
     member_set,
 )
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog

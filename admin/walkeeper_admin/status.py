@@ -38,7 +38,7 @@ from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.printable import printable
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse

@@ -26,8 +26,8 @@ from tests.support.folders import PRODUCT, ROOT
 from tests.support.image_build import copied
 from walkeeper_admin import status
 from walkeeper_cli.program import run
-from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
-from walkeeper_common.shell.version import UNKNOWN, program_version
+from walkeeper_common.shell.http.http_endpoints import Endpoints, serve_http
+from walkeeper_common.shell.process.version import UNKNOWN, program_version
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 from walkeeper_fastpath.switch import state
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog

@@ -24,7 +24,7 @@ from tests.tls_files import TlsFiles
 from walkeeper_cli.certs import authority
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
 from walkeeper_common.wire.framing import PREFACE, FrameReader
 from walkeeper_safekeeper.connections.permissions import may_send, tags_of
 from walkeeper_safekeeper.server import PlainPeers

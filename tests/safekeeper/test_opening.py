@@ -30,10 +30,10 @@ from walkeeper_common.postgres.pgwire import (
     request_packet,
     startup_packet,
 )
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
-from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.shell.own_credentials import use_credentials
-from walkeeper_common.shell.safekeeper_connection import connect
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import connect
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received

@@ -14,7 +14,7 @@ from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting import scrub

@@ -31,7 +31,7 @@ from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn, parse_segment_name
-from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 from walkeeper_pager.page_requests import fetch_page
 from walkeeper_restore.safekeeper_files import fetch
 

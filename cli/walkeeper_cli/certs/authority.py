@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.identity import Identity
-from walkeeper_common.shell.private_file import write_private
+from walkeeper_common.shell.files.private_file import write_private
 
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 90

@@ -116,7 +116,7 @@ def ls(path: str, as_json: bool) -> int:
     Example:
       walkeeper user ls --users users
     """
-    from walkeeper_common.shell.users_file import load_users
+    from walkeeper_common.shell.files.users_file import load_users
 
     users = list(load_users(path))
     shown = [

@@ -6,7 +6,7 @@
 
 Commands speak it over asyncio (shell/safekeeper_client), and `walkeeper restore` over a blocking
 socket. A proposer's stream is another thing: both sides send at any time and bound what they hold
-(shell/framed_connection.py).
+(shell/safekeeper_links/framed_connection.py).
 """
 
 from __future__ import annotations

@@ -33,10 +33,10 @@ from walkeeper_common.postgres.pgwire import (
     SqlRefused,
     error_response,
 )
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
-from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_layer import TlsLayer
-from walkeeper_common.shell.tls_transport import TlsTransport
+from walkeeper_common.shell.log_lines.operator_log import alike
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.tls_layer import TlsLayer
+from walkeeper_common.shell.tls.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_safekeeper.connections.waiting_line import Admission

@@ -66,8 +66,8 @@ from walkeeper_common.postgres.replication_commands import (
     is_empty,
     parse_command,
 )
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.operator_log import alike
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_safekeeper.connections.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers
 from walkeeper_safekeeper.replication.client_connection import (

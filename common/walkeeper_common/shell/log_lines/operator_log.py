@@ -25,8 +25,8 @@ from functools import cache
 
 from walkeeper_common.printable import printable
 from walkeeper_common.severity import Severity
-from walkeeper_common.shell.audit import AUDIT_LOGGER, FACTS
-from walkeeper_common.shell.journal_stream import JournalFormatter, is_journal
+from walkeeper_common.shell.log_lines.audit import AUDIT_LOGGER, FACTS
+from walkeeper_common.shell.log_lines.journal_stream import JournalFormatter, is_journal
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2

@@ -31,7 +31,7 @@ FILES = {
 
 @cache
 def _text(name: str) -> str:
-    return (files("walkeeper_common.shell.page") / name).read_text(encoding="utf-8")
+    return (files("walkeeper_common.shell.http.page") / name).read_text(encoding="utf-8")
 
 
 def page_routes() -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.reloaded_file import ReloadedFile
+from walkeeper_common.shell.files.reloaded_file import ReloadedFile
 from walkeeper_common.users import Users, parse_users
 
 BYTES_MAX = 4 << 20

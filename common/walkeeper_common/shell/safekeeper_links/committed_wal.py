@@ -16,7 +16,7 @@ from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable, W
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
-from walkeeper_common.shell import safekeeper_socket
+from walkeeper_common.shell.safekeeper_links import safekeeper_socket
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import (

@@ -21,8 +21,8 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.identity import NOBODY, Identity
-from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_transport import TlsTransport, identity_of
+from walkeeper_common.shell.log_lines.operator_log import alike
+from walkeeper_common.shell.tls.tls_transport import TlsTransport, identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Reject, RejectCode
 

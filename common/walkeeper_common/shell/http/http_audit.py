@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from walkeeper_common.http_access import HttpRefusal
 from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.metrics import HTTP_REFUSALS, Sample
-from walkeeper_common.shell.audit import Audit
+from walkeeper_common.shell.log_lines.audit import Audit
 
 LOGIN_S = 3600.0
 LOGINS_MAX = 256  # peers whose last line is remembered

@@ -14,8 +14,8 @@ import logging
 import math
 import time
 
-from walkeeper_common.shell.own_credentials import own_credentials
-from walkeeper_common.shell.reloaded_file import watched_files
+from walkeeper_common.shell.files.reloaded_file import watched_files
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 
 logger = logging.getLogger("walkeeper.tls")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable
-from walkeeper_common.shell.safekeeper_connection import open_streams
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import open_streams
+from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import Message
 

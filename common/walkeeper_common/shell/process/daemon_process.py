@@ -18,10 +18,10 @@ from typing import NoReturn
 import uvloop
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.shell.certificate_watch import read_again, watch_files
-from walkeeper_common.shell.descriptors import take_descriptors
-from walkeeper_common.shell.kept_heap import keep_heap
-from walkeeper_common.shell.operator_log import background_output, log_in_background
+from walkeeper_common.shell.log_lines.operator_log import background_output, log_in_background
+from walkeeper_common.shell.process.descriptors import take_descriptors
+from walkeeper_common.shell.process.kept_heap import keep_heap
+from walkeeper_common.shell.tls.certificate_watch import read_again, watch_files
 
 logger = logging.getLogger("walkeeper")
 

@@ -43,16 +43,16 @@ from walkeeper_common.http_access import (
 )
 from walkeeper_common.identity import Role
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.certificate_watch import certificate_end_s
-from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.http_audit import HttpAudit
-from walkeeper_common.shell.http_locks import http_tokens, speaks_https
-from walkeeper_common.shell.https_arrivals import HttpsArrivals, certified_identity
-from walkeeper_common.shell.own_credentials import own_credentials
-from walkeeper_common.shell.recent_events import RecentEvents
-from walkeeper_common.shell.version import program_version
-from walkeeper_common.shell.web_page import HEADERS, page_routes
+from walkeeper_common.shell.http.http_audit import HttpAudit
+from walkeeper_common.shell.http.http_locks import http_tokens, speaks_https
+from walkeeper_common.shell.http.https_arrivals import HttpsArrivals, certified_identity
+from walkeeper_common.shell.http.web_page import HEADERS, page_routes
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.recent_events import RecentEvents
+from walkeeper_common.shell.process.descriptors import connections_allowed
+from walkeeper_common.shell.process.version import program_version
+from walkeeper_common.shell.tls.certificate_watch import certificate_end_s
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 
 logger = logging.getLogger("walkeeper.http")
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 
 from walkeeper_common.printable import printable
-from walkeeper_common.shell.audit import AUDIT_LOGGER
+from walkeeper_common.shell.log_lines.audit import AUDIT_LOGGER
 from walkeeper_common.times import shown_time
 
 EVENTS_MAX = 50

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.identity import Identity
-from walkeeper_common.shell.reloaded_file import ReloadedFile
+from walkeeper_common.shell.files.reloaded_file import ReloadedFile
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

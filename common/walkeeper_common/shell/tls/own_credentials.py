@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from walkeeper_common.shell.reloaded_file import unwatch, watch
+from walkeeper_common.shell.files.reloaded_file import unwatch, watch
 
 if TYPE_CHECKING:
-    from walkeeper_common.shell.credentials import Credentials
+    from walkeeper_common.shell.tls.credentials import Credentials
 
 _process: list[Credentials] = []
 
@@ -21,7 +21,7 @@ def use_credentials(path: str | None) -> None:
         unwatch(former.file)
     _process.clear()
     if path is not None:
-        from walkeeper_common.shell.credentials import Credentials
+        from walkeeper_common.shell.tls.credentials import Credentials
 
         credentials = Credentials(path)
         watch(credentials.file)

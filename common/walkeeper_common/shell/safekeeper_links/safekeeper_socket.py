@@ -9,13 +9,13 @@ import socket
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.identity import ANYBODY, Identity
-from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
 
-    from walkeeper_common.shell.credentials import Credentials
+    from walkeeper_common.shell.tls.credentials import Credentials
 
 
 def connect(address: Address, timeout_s: float) -> tuple[socket.socket, Identity]:
@@ -53,7 +53,7 @@ def _secured(
 
     from walkeeper_common.certificate_identity import safekeeper_of_certificate
     from walkeeper_common.errors import Refused
-    from walkeeper_common.shell.tls_layer import tls_reason
+    from walkeeper_common.shell.tls.tls_layer import tls_reason
 
     context = credentials.reader_context() if for_postgres else credentials.client_context()
     try:

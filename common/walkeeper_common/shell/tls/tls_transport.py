@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.identity import ANYBODY, NOBODY, Identity
-from walkeeper_common.shell.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
+from walkeeper_common.shell.tls.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
 
 
 class TlsTransport(asyncio.Transport):

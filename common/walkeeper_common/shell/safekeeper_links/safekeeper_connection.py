@@ -18,10 +18,10 @@ from typing import TypeVar, cast
 from walkeeper_common.addresses import Address
 from walkeeper_common.certificate_identity import safekeeper_of_certificate
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.credentials import ALPN
-from walkeeper_common.shell.own_credentials import own_credentials
-from walkeeper_common.shell.tls_layer import TlsLayer
-from walkeeper_common.shell.tls_transport import TlsOpening, TlsTransport
+from walkeeper_common.shell.tls.credentials import ALPN
+from walkeeper_common.shell.tls.own_credentials import own_credentials
+from walkeeper_common.shell.tls.tls_layer import TlsLayer
+from walkeeper_common.shell.tls.tls_transport import TlsOpening, TlsTransport
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 

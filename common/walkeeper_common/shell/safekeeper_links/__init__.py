@@ -1,0 +1,1 @@
+"""Connections between a proposer, a command or a program and one safekeeper."""
