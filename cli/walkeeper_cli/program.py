@@ -21,7 +21,7 @@ import click
 from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.printable import in_one_line, printable
+from walkeeper_common.operator_text.printable import in_one_line, printable
 from walkeeper_common.shell.process.command_output import give_up, prepare_stdout
 from walkeeper_common.shell.process.version import program_version
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import Answering, FastStream, Feeding

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from walkeeper_archive.open_store import open_store
+from walkeeper_common.access.users import Users
 from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.shell.files.reloaded_file import ReloadedFile, watch
@@ -18,7 +19,6 @@ from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.shell.process.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.process.descriptors import connections_allowed, waiting_allowed
 from walkeeper_common.shell.tls.own_credentials import own_credentials
-from walkeeper_common.users import Users
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.connection_limits import Limits
 from walkeeper_safekeeper.connections.waiting_line import LineLimits

@@ -23,9 +23,9 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
+from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.addresses import in_use, is_loopback, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_common.shell.tls.credentials import Credentials, ServerContext

@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_cli.certs.authority import Authority
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
 from walkeeper_common.shell.tls import certificate_watch
 from walkeeper_common.shell.tls.certificate_watch import (
     certificate_end_s,

@@ -16,9 +16,15 @@ import pytest
 from aiohttp import web
 
 from tests.tls_files import TlsFiles
+from walkeeper_common.access.http_access import (
+    BEARER,
+    NO_TOKEN,
+    WRONG_HOST,
+    HttpAccess,
+    parse_tokens,
+)
+from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import BEARER, NO_TOKEN, WRONG_HOST, HttpAccess, parse_tokens
-from walkeeper_common.identity import Role
 from walkeeper_common.shell.http import http_audit
 from walkeeper_common.shell.http.http_audit import HttpAudit
 from walkeeper_common.shell.http.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http

@@ -18,10 +18,10 @@ from tests.support.served_port import Served, with_port
 from tests.support.silent_owner import Silent
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Identity, Role
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import Identity, Role
 from walkeeper_common.lsn import ZERO_LSN
 from walkeeper_common.postgres.pgwire import (
     GSSENC_REQUEST,

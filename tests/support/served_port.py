@@ -15,7 +15,7 @@ import uvloop
 from tests.support.fake_served_log import FakeCatalog, catalog_of
 from tests.support.raw_client import close_all_clients
 from tests.support.waiting import LIMIT_S
-from walkeeper_common.identity import Identity
+from walkeeper_common.access.identity import Identity
 from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.shell.tls.credentials import Credentials
 from walkeeper_common.shell.tls.tls_transport import identity_of

@@ -277,8 +277,8 @@ def _change(
 
 
 def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
+    from walkeeper_common.operator_text.zones import zones_clause
     from walkeeper_common.quorum import member_id
-    from walkeeper_common.zones import zones_clause
     from walkeeper_proposer.consensus.members.deciding import standing
 
     if as_json:

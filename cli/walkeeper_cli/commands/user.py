@@ -10,10 +10,10 @@ import click
 
 from walkeeper_cli.options import config_option, option
 from walkeeper_cli.text_table import table
-from walkeeper_common.certificate_identity import ALL_CLUSTERS
+from walkeeper_common.access.certificate_identity import ALL_CLUSTERS
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import BY_PASSWORD, CONNECTIONS_MAX, User, parse_clusters
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
-from walkeeper_common.users import BY_PASSWORD, CONNECTIONS_MAX, User, parse_clusters
 
 GENERATED_BYTES = 24
 PASSWORD_BYTES_MAX = 1024

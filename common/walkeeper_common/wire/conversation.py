@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from walkeeper_common.certificate_identity import check_stated_id
+from walkeeper_common.access.certificate_identity import check_stated_id
+from walkeeper_common.access.identity import Identity
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.identity import Identity
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_common.wire.requests import LogState

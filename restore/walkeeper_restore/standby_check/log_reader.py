@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.ancestry_facts import Log
+from walkeeper_common.ancestry.ancestry_facts import Log
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected

@@ -22,11 +22,11 @@ from contextlib import suppress
 from struct import Struct
 from typing import Protocol, cast
 
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import ANYBODY, NOBODY
 from walkeeper_common.addresses import shown_address
-from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import ANYBODY, NOBODY
 from walkeeper_common.postgres.pgwire import (
     GSSENC_REQUEST,
     SSL_REQUEST,

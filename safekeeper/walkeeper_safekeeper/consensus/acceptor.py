@@ -29,8 +29,8 @@ from walkeeper_common.history import (
     term_start,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.quorum import member_name
-from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery

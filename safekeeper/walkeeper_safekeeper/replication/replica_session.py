@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
+from walkeeper_common.access.identity import ANYBODY, Identity
 from walkeeper_common.errors import (
     NoSpace,
     Refused,
@@ -28,7 +29,6 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
-from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.postgres.client_encoding import (
     SQL_ASCII,
     ClientEncoding,

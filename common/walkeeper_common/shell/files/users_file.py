@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from walkeeper_common.access.users import Users, parse_users
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.files.reloaded_file import ReloadedFile
-from walkeeper_common.users import Users, parse_users
 
 BYTES_MAX = 4 << 20
 

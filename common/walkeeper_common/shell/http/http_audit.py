@@ -10,8 +10,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from walkeeper_common.http_access import HttpRefusal
-from walkeeper_common.identity import NOBODY, Identity
+from walkeeper_common.access.http_access import HttpRefusal
+from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.metrics import HTTP_REFUSALS, Sample
 from walkeeper_common.shell.log_lines.audit import Audit
 

@@ -31,9 +31,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from walkeeper_common.addresses import Address, shown_address, where_it_listens
-from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import (
+from walkeeper_common.access.http_access import (
     CHALLENGES,
     CONTENT_READERS,
     NO_TOKEN,
@@ -41,7 +39,9 @@ from walkeeper_common.http_access import (
     HttpAccess,
     HttpRefusal,
 )
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
+from walkeeper_common.addresses import Address, shown_address, where_it_listens
+from walkeeper_common.errors import Refused
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, Kind, Metric, Sample, Times
 from walkeeper_common.shell.http.http_audit import HttpAudit
 from walkeeper_common.shell.http.http_locks import http_tokens, speaks_https

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from walkeeper_common.access.http_access import TOKEN_LENGTH_MAX, TOKENS_MAX, parse_tokens
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import TOKEN_LENGTH_MAX, TOKENS_MAX, parse_tokens
 from walkeeper_common.shell.files.reloaded_file import ReloadedFile, unwatch, watch
 
 HTTP_LOCK = "--http-token FILE"  # for the message that refuses an open port

@@ -11,9 +11,9 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.tls.tls_layer import TlsLayer
 from walkeeper_common.shell.tls.tls_transport import TlsOpening, TlsTransport
 

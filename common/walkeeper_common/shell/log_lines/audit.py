@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from walkeeper_common.identity import Identity
+from walkeeper_common.access.identity import Identity
 
 AUDIT_LOGGER = "walkeeper.audit"
 FACTS = "facts"  # the attribute of a log's record that has the fields of a note

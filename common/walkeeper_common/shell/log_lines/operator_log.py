@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from walkeeper_common.printable import printable
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.printable import printable
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.shell.log_lines.audit import AUDIT_LOGGER, FACTS
 from walkeeper_common.shell.log_lines.journal_stream import JournalFormatter, is_journal
 

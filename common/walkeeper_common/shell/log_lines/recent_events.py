@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
+from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.shell.log_lines.audit import AUDIT_LOGGER
-from walkeeper_common.times import shown_time
 
 EVENTS_MAX = 50
 TEXT_MAX = 500

@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
+from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_common.shell.tls.tls_transport import TlsTransport, identity_of
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit

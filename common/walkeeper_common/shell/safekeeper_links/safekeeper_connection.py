@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from walkeeper_common.access.certificate_identity import safekeeper_of_certificate
 from walkeeper_common.addresses import Address
-from walkeeper_common.certificate_identity import safekeeper_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.tls.credentials import ALPN
 from walkeeper_common.shell.tls.own_credentials import own_credentials

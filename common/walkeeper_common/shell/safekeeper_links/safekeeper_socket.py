@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import socket
 
+from walkeeper_common.access.identity import ANYBODY, Identity
 from walkeeper_common.addresses import Address
-from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.shell.tls.own_credentials import own_credentials
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ def _secured(
     """Return the connection over TLS; raise ConnectionError with the reason if that fails."""
     import ssl
 
-    from walkeeper_common.certificate_identity import safekeeper_of_certificate
+    from walkeeper_common.access.certificate_identity import safekeeper_of_certificate
     from walkeeper_common.errors import Refused
     from walkeeper_common.shell.tls.tls_layer import tls_reason
 

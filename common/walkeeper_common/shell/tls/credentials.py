@@ -16,9 +16,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Identity
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Identity
 from walkeeper_common.shell.files.reloaded_file import ReloadedFile
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from walkeeper_common.access.identity import ANYBODY, NOBODY, Identity
 from walkeeper_common.buffers import Buffer
-from walkeeper_common.identity import ANYBODY, NOBODY, Identity
 from walkeeper_common.shell.tls.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
 
 

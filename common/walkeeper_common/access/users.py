@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from walkeeper_common.certificate_identity import ALL_CLUSTERS, NAME
+from walkeeper_common.access.certificate_identity import ALL_CLUSTERS, NAME
+from walkeeper_common.access.identity import Identity, Role
 from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Identity, Role
 from walkeeper_common.postgres.scram import StandIn, Verifier
 
 USERS_MAX, CONNECTIONS_MAX = 10_000, 10_000

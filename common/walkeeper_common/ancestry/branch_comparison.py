@@ -27,7 +27,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from enum import Enum
 
-from walkeeper_common.ancestry_facts import (
+from walkeeper_common.ancestry.ancestry_facts import (
     AnotherBranch,
     Ask,
     Comparing,
@@ -39,7 +39,7 @@ from walkeeper_common.ancestry_facts import (
     Verdict,
     same_number,
 )
-from walkeeper_common.ancestry_lines import (
+from walkeeper_common.ancestry.ancestry_lines import (
     another_history,
     another_line,
     compared_until,

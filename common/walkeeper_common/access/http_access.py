@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from walkeeper_common.access.identity import NOBODY, Identity, Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import NOBODY, Identity, Role
 
 TOKEN_LENGTH_MIN, TOKEN_LENGTH_MAX, TOKENS_MAX = 16, 512, 16
 READERS = frozenset((Role.MONITOR, Role.ADMIN))

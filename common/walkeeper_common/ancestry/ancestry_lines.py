@@ -11,10 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.ancestry_facts import AnotherBranch, Log, Server, Unknown, same_number
+from walkeeper_common.ancestry.ancestry_facts import (
+    AnotherBranch,
+    Log,
+    Server,
+    Unknown,
+    same_number,
+)
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.timelines import (
     Timelines,
     ancestor_file,

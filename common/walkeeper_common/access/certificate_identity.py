@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from walkeeper_common.access.identity import Identity, Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Identity, Role
 
 SCHEME = "walkeeper://"
 ALL_CLUSTERS = "*"
