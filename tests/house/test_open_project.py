@@ -224,7 +224,8 @@ def test_the_list_of_decisions_agrees_with_the_files() -> None:
         assert parsed, f"{path.name}: {', '.join(SECTIONS)} in this order, with a date and a status"
         number, title, date, state = parsed.groups()
         found.append((number, path.name, title, date, state))
-        assert path.name.startswith(f"{number}-"), path.name
+        words = re.findall(r"\w+", title.lower().replace("'", ""))
+        assert path.name == f"{'-'.join([number, *words])}.md"
     assert listed == found
     assert [int(number) for number, *_ in found] == list(range(1, len(found) + 1))
     assert {path.name for path in ADR.iterdir()} == {"README.md", *(p.name for p in decisions())}
