@@ -174,8 +174,8 @@ class Driver:
         """Queue what the fast path has done, as an event of its own."""
         news = None if self._fast is None else self._fast.settled()
         if news is not None:
-            commit_lsn, told_commit_lsn, sent, acks = news
-            self.waiting.append(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
+            commit_lsn, sent_commit_lsn, sent, acks = news
+            self.waiting.append(StreamTaken(commit_lsn, Lsn(sent_commit_lsn), sent, acks))
 
     def _step(self, event: Event) -> Sequence[Effect]:
         if type(event) is not StreamTaken and type(event) is not AnnounceDue:

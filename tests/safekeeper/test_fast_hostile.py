@@ -171,7 +171,7 @@ def test_the_fast_path_is_taken_here_at_all() -> None:
     begin = START
     for _ in range(5):
         wal = WAL.read(begin, begin + 100)
-        told = peer.bench.driver.acceptor.told_commit_lsn
+        told = peer.bench.driver.acceptor.leader_commit_lsn
         lsns = (begin, begin + 100, told, START)
         peer.receive(frames_of(AppendRequest(1, BALLOT, 1, *lsns, crc_of(wal), wal)))
         begin = begin + 100

@@ -116,11 +116,11 @@ class BackedOff:
 class StreamTaken:
     """The fast path sent WAL to all members, and reported the acks of some to the primary.
 
-    `sent`: each chunk with its CRC. `told_commit_lsn`: the commit_lsn in the last append.
+    `sent`: each chunk with its CRC. `sent_commit_lsn`: the commit_lsn in the last append.
     `acks`: link, flush_lsn and durable commit_lsn of the members that acknowledged."""
 
     commit_lsn: int
-    told_commit_lsn: Lsn
+    sent_commit_lsn: Lsn
     sent: Sequence[tuple[memoryview, int]]
     acks: Sequence[tuple[int, int, int]]
 
