@@ -4,9 +4,9 @@
     buffer()           the place for received bytes
     received(size)     the answers that these bytes complete, each of the safekeeper that it names
 
-Commands speak it over asyncio (shell/safekeeper_client), and `walkeeper restore` over a blocking
-socket. A proposer's stream is another thing: both sides send at any time and bound what they hold
-(shell/safekeeper_links/framed_connection.py).
+Commands speak it over asyncio (safekeeper_client), and `walkeeper restore` over a blocking socket
+(committed_wal). The stream of a proposer is no request: both sides send at any time, and bound
+what they hold (shell/safekeeper_links/framed_connection.py).
 """
 
 from __future__ import annotations
