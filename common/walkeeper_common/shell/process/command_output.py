@@ -1,4 +1,4 @@
-"""The reader of a command's progress lines, who may be gone. A shell.
+"""Progress lines of a command, whose reader may be gone. A shell.
 
 The reader of a pipe may end, the disk of the output may be full, or the terminal may be closed. A
 command may then leave no work half done, and no commits hanging. So a command that changes
