@@ -6,9 +6,9 @@ import datetime
 from pathlib import Path
 
 from walkeeper_cli.certs.authority import Authority
-from walkeeper_common.certificate_identity import identity_uri
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import Credentials
+from walkeeper_common.access.certificate_identity import identity_uri
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls.credentials import Credentials
 
 NOW = datetime.datetime.now(datetime.UTC)
 

@@ -27,7 +27,7 @@ from walkeeper_archive.verification import survey, verify
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.shell.own_credentials import own_options
+from walkeeper_common.shell.tls.own_credentials import own_options
 
 RESTORE_S = 60.0
 Fetch = Callable[[str], bytes]

@@ -27,7 +27,7 @@ from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_proposer.postgres.primary_sql import NO_LIMIT_S, connected
 
 OPEN_SUFFIX = ".walkeeper_open"

@@ -17,6 +17,7 @@ from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_common.quorum import (
     Configuration,
     LogKind,
@@ -27,11 +28,10 @@ from walkeeper_common.quorum import (
     member_name,
     member_set,
 )
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
-from walkeeper_common.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command

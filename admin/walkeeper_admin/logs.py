@@ -14,7 +14,7 @@ from typing import Any
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.messages import Reject

@@ -11,6 +11,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from walkeeper_common.addresses import Address, parse_address
+from walkeeper_common.operator_text.zones import (
+    ack_rule,
+    lacking_zones,
+    vote_rule,
+    zones_that_may_fail,
+)
 from walkeeper_common.quorum import (
     MemberSet,
     member_id,
@@ -19,7 +25,6 @@ from walkeeper_common.quorum import (
     spare_id,
     spare_zone,
 )
-from walkeeper_common.zones import ack_rule, lacking_zones, vote_rule, zones_that_may_fail
 
 
 def set_of(facts: dict[str, Any]) -> MemberSet:

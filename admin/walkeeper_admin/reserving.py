@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
-from walkeeper_common.shell.safekeeper_client import NoAnswer, ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import NoAnswer, ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.timeline_reservation import (

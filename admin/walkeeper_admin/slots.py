@@ -15,7 +15,7 @@ from walkeeper_admin.log_verdict import name_of
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.own_credentials import own_libpq_parameters
+from walkeeper_common.shell.tls.own_credentials import own_libpq_parameters
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, SlotMissing
 
 NAME = "walkeeper_slots"

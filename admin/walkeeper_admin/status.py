@@ -36,10 +36,10 @@ from walkeeper_admin.silent_members import name_silent
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
+from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.safekeeper_client import ask
-from walkeeper_common.times import shown_time
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 

@@ -25,7 +25,7 @@ from walkeeper_admin.replaying import make_promotable
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_proposer.postgres.primary_sql import connected
 from walkeeper_proposer.settling import settle
 from walkeeper_restore.standby_check.checking import Where

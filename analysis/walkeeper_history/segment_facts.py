@@ -1,4 +1,4 @@
-"""The facts of one segment by which a reader may pass over it, and the proof that they are its own.
+"""The facts of one segment that let a reader skip it, and the proof that they belong to it.
 
     facts_of(reading, files) -> values of SCHEMA, or None      of a whole and sound segment
     proof_of(files, path) -> text                              names the bytes that the facts are of

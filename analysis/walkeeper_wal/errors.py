@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 
 LOGICAL_LOG = (
     "this is a logical log: it has decoded changes and no WAL. Read it with `walkeeper history "

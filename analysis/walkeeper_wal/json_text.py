@@ -1,6 +1,6 @@
 """JSON of one line with names and texts of WAL, archives and servers. Pure.
 
-The rule of what is fit to print is `walkeeper_common.printable`.
+The rule of what is fit to print is `walkeeper_common.operator_text.printable`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from walkeeper_common.printable import UNPRINTABLE
+from walkeeper_common.operator_text.printable import UNPRINTABLE
 
 
 def json_text(value: Any) -> str:

@@ -316,7 +316,7 @@ def process_option(
 
 def use_tls(file: str | None) -> None:
     """Use this file for TLS to safekeepers, or no TLS without one."""
-    from walkeeper_common.shell.own_credentials import use_credentials
+    from walkeeper_common.shell.tls.own_credentials import use_credentials
 
     use_credentials(file)
 
@@ -331,14 +331,14 @@ def use_archive_keys(file: str | None) -> None:
 
 def use_token(file: str | None) -> None:
     """Use the tokens of this file for --http of this process."""
-    from walkeeper_common.shell.http_locks import use_http_token
+    from walkeeper_common.shell.http.http_locks import use_http_token
 
     use_http_token(file)
 
 
 def use_https(is_on: bool) -> None:
     """Let --http of this process speak TLS, or not."""
-    from walkeeper_common.shell import http_locks
+    from walkeeper_common.shell.http import http_locks
 
     http_locks.use_https(is_on=is_on)
 

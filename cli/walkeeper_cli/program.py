@@ -21,9 +21,9 @@ import click
 from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.printable import in_one_line, printable
-from walkeeper_common.shell.command_output import give_up, prepare_stdout
-from walkeeper_common.shell.version import program_version
+from walkeeper_common.operator_text.printable import in_one_line, printable
+from walkeeper_common.shell.process.command_output import give_up, prepare_stdout
+from walkeeper_common.shell.process.version import program_version
 
 # In the order in which users meet them. Each is a module of walkeeper_cli.commands.
 COMMANDS = (

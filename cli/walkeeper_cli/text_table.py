@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
-from walkeeper_common.hidden_secrets import shown_url, without_secrets
+from walkeeper_common.operator_text.hidden_secrets import shown_url, without_secrets
 
 REQUEST_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 5

@@ -23,7 +23,7 @@ from itertools import count
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.buffers import Buffer
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 
 HALF_MADE = ".tmp"
 FOLDER, FILE = 0o700, 0o600

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from walkeeper_archive.local_store import LocalStore
 from walkeeper_archive.object_store import ObjectStore
 from walkeeper_common.errors import Refused
-from walkeeper_common.hidden_secrets import shown_url
+from walkeeper_common.operator_text.hidden_secrets import shown_url
 
 CLOUD_SCHEMES = frozenset(
     ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")

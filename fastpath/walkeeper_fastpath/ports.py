@@ -151,7 +151,7 @@ class Frames(Protocol):
 
 
 class Receiving(Protocol):
-    """The connection that gets what the fast path leaves (shell/framed_connection.py)."""
+    """Get the frames that the fast path leaves (shell/safekeeper_links/framed_connection.py)."""
 
     def on_received(self, nbytes: int, /) -> None: ...
     def on_taken(self, taken: int, size: int, /) -> None: ...

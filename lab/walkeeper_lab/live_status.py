@@ -15,8 +15,8 @@ from walkeeper_admin.log_verdict import number_of
 from walkeeper_admin.primary.primary_settings import standbys
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, state_of, verdict
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.command_output import Audience
-from walkeeper_common.shell.recent_events import RecentEvents
+from walkeeper_common.shell.log_lines.recent_events import RecentEvents
+from walkeeper_common.shell.process.command_output import Audience
 from walkeeper_lab.live_console import LiveConsole
 from walkeeper_proposer.postgres.primary_sql import connected
 

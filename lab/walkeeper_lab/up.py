@@ -34,8 +34,8 @@ from walkeeper_admin.primary.standby_names import requires
 from walkeeper_admin.status import gather
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
-from walkeeper_common.shell.own_credentials import use_credentials
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_lab.live_status import LiveStatus, primary_state
 from walkeeper_lab.local import daemons
@@ -196,8 +196,8 @@ class _Up:
 
     async def _serve(self, address: Address) -> None:
         """Serve the page of the whole cluster, with the document of `status --json`."""
-        from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
-        from walkeeper_common.shell.http_locks import http_tokens
+        from walkeeper_common.shell.http.http_endpoints import Endpoints, serve_http
+        from walkeeper_common.shell.http.http_locks import http_tokens
 
         def not_ready() -> str | None:
             found = self._document.get("verdict")

@@ -17,8 +17,8 @@ from pathlib import Path
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.metrics import samples
-from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
-from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.http.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.process.daemon_process import announce_ready, run_daemon
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
 from walkeeper_pager.metrics import FIGURES

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import in_one_line
-from walkeeper_common.shell.http_locks import http_tokens, speaks_https
-from walkeeper_common.shell.own_credentials import own_credentials
+from walkeeper_common.operator_text.printable import in_one_line
+from walkeeper_common.shell.http.http_locks import http_tokens, speaks_https
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 from walkeeper_pager.page_names import Busy, NotAPlace, PageError, Place, check_place
 from walkeeper_wal.errors import HistoryError
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_wal.errors import DamagedWal, HistoryError
 
 FILE_MODE = 0o600

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Deposed, LogClosed, Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.quorum import LogKind
-from walkeeper_common.severity import Severity
-from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
-from walkeeper_common.shell.operator_log import log_note
+from walkeeper_common.shell.log_lines.operator_log import log_note
+from walkeeper_common.shell.process.daemon_process import announce_ready, run_daemon
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_fastpath.ports import Commits
 from walkeeper_fastpath.switch import stream_path
@@ -124,7 +124,7 @@ async def _serve_http(
     commits: Commits,
     repairs: Repairs,
 ) -> None:
-    from walkeeper_common.shell.http_endpoints import serve_http
+    from walkeeper_common.shell.http.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None

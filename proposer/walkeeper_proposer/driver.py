@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import Answering, FastStream, Feeding
@@ -181,8 +181,8 @@ class Driver:
         """Queue what the fast path has done, as an event of its own."""
         news = None if self._fast is None else self._fast.settled()
         if self._fast is not None and news is not None:
-            commit_lsn, told_commit_lsn, sent, acks = news
-            taken = (commit_lsn, Lsn(told_commit_lsn), sent, acks, self._fast.owed_lsn)
+            commit_lsn, sent_commit_lsn, sent, acks = news
+            taken = (commit_lsn, Lsn(sent_commit_lsn), sent, acks, self._fast.owed_lsn)
             self.waiting.append(StreamTaken(*taken))
 
     def _step(self, event: Event) -> Sequence[Effect]:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from walkeeper_common.access.certificate_identity import check_stated_id
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.buffers import Buffer
-from walkeeper_common.certificate_identity import check_stated_id
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
-from walkeeper_common.shell.safekeeper_connection import connect
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection, TakeFrames
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import connect
 from walkeeper_common.wire.framing import Message, encode
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_fastpath.switch import feed

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_proposer.closed_elections import ClosedElections

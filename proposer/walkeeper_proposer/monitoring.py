@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.metrics import Sample, samples
-from walkeeper_common.shell.http_endpoints import Endpoints
-from walkeeper_common.zones import lacking_zones
+from walkeeper_common.operator_text.zones import lacking_zones
+from walkeeper_common.shell.http.http_endpoints import Endpoints
 from walkeeper_fastpath.ports import Commits
 from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.progress import Member

@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from walkeeper_common.addresses import Address, parse_address, shown_address
 from walkeeper_common.errors import Refused
+from walkeeper_common.operator_text.severity import Severity
+from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.quorum import member_id, spare_address
-from walkeeper_common.severity import Severity
-from walkeeper_common.shell.operator_log import log_note
-from walkeeper_common.times import shown_time
+from walkeeper_common.shell.log_lines.operator_log import log_note
 from walkeeper_proposer.consensus.members.changing import change_members
 from walkeeper_proposer.consensus.members.repairing import (
     REPAIRS_S,

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Unreachable
-from walkeeper_common.shell.safekeeper_client import NoAnswer, ask
-from walkeeper_common.shell.safekeeper_connection import open_streams
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import NoAnswer, ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import open_streams
+from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Conversation
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AcceptorGreeting

@@ -15,12 +15,12 @@ from time import time
 from typing import NoReturn
 
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.operator_text.zones import lacking_zones
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.operator_log import log_note
+from walkeeper_common.shell.log_lines.operator_log import log_note
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.members_report import MembersReport
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
-from walkeeper_common.zones import lacking_zones
 from walkeeper_proposer.away_members import AwayMembers, MemberView
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.incidents import Incidents, LeaderView

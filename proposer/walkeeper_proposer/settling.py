@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.severity import Severity
+from walkeeper_common.operator_text.zones import shown_acks, shown_votes
 from walkeeper_common.quorum import member_id
-from walkeeper_common.severity import Severity
-from walkeeper_common.shell.operator_log import log_note
+from walkeeper_common.shell.log_lines.operator_log import log_note
 from walkeeper_common.wire.messages import Feedback
-from walkeeper_common.zones import shown_acks, shown_votes
 from walkeeper_fastpath.ports import FastStream
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Unreachable
-from walkeeper_common.shell.safekeeper_client import NoAnswer, ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import NoAnswer, ask
 from walkeeper_common.wire.shared_slots import SharedSlots, merged
 from walkeeper_proposer.consensus.proposer import Proposer
 

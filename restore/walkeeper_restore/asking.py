@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Unreachable, WalkeeperError
-from walkeeper_common.shell.committed_wal import Rejected, Safekeeper
+from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected, Safekeeper
 from walkeeper_common.wire.messages import AcceptorGreeting, RejectCode
 from walkeeper_restore.verdict import Misconfigured, Unknown, Verdict, configuration_of
 

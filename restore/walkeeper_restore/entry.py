@@ -42,7 +42,7 @@ def _from_the_start(words: list[str], program: Callable[[], Group]) -> str:
     import click
 
     from walkeeper_common.errors import WalkeeperError
-    from walkeeper_common.printable import in_one_line
+    from walkeeper_common.operator_text.printable import in_one_line
 
     try:
         outcome = program().main(words, prog_name="walkeeper", standalone_mode=False)

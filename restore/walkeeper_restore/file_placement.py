@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_restore.spool import is_alive
 
 SUFFIX = ".walkeeper-"

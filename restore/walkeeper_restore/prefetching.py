@@ -18,8 +18,8 @@ import signal
 import time
 
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_common.shell.committed_wal import Safekeeper
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_restore.file_placement import STARTED_BY
 from walkeeper_restore.safekeeper_files import fetch

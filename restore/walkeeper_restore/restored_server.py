@@ -10,7 +10,7 @@ import re
 import subprocess
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 
 SETTING_TIMEOUT_S = 20.0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.shell.committed_wal import Rejected
+from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
 from walkeeper_restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers

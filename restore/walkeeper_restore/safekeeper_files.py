@@ -18,8 +18,8 @@ from walkeeper_common.postgres.pgwire import (
     parse_error_fields,
     startup_packet,
 )
-from walkeeper_common.shell import safekeeper_socket
-from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.shell.safekeeper_links import safekeeper_socket
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 
 HISTORY_BYTES_MAX = 1 << 24
 RECEIVE_BYTES = 1 << 16

@@ -27,9 +27,9 @@ from typing import TypeAlias
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, parse_segment_name
+from walkeeper_common.operator_text.zones import shown_acks, shown_votes
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.wire.messages import AcceptorGreeting
-from walkeeper_common.zones import shown_acks, shown_votes
 
 LOGICAL_LOG = (
     "the log of this cluster is logical: it keeps decoded changes and no WAL, so no server can be "

@@ -9,16 +9,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from walkeeper_archive.open_store import open_store
+from walkeeper_common.access.users import Users
 from walkeeper_common.addresses import is_loopback, refuse_open_door, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
-from walkeeper_common.shell.descriptors import connections_allowed, waiting_allowed
-from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
-from walkeeper_common.shell.own_credentials import own_credentials
-from walkeeper_common.shell.reloaded_file import ReloadedFile, watch
-from walkeeper_common.shell.users_file import users_file
-from walkeeper_common.users import Users
+from walkeeper_common.shell.files.reloaded_file import ReloadedFile, watch
+from walkeeper_common.shell.files.users_file import users_file
+from walkeeper_common.shell.http.http_locks import HTTP_LOCK, is_locked
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.process.daemon_process import announce_ready, end_on_defect, run_daemon
+from walkeeper_common.shell.process.descriptors import connections_allowed, waiting_allowed
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.connection_limits import Limits
 from walkeeper_safekeeper.connections.waiting_line import LineLimits
@@ -137,7 +137,7 @@ async def _serve_http(
     audit: Audit,
     on_listening: Callable[[str, int], None],
 ) -> None:
-    from walkeeper_common.shell.http_endpoints import serve_http
+    from walkeeper_common.shell.http.http_endpoints import serve_http
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None

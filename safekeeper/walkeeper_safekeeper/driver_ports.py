@@ -7,8 +7,8 @@ from typing import Protocol
 
 from walkeeper_common.history import History
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.pace import Pace
-from walkeeper_common.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_safekeeper.storage.wal_store import WalStore
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from walkeeper_common.metrics import Sample, samples
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.http_endpoints import Endpoints
+from walkeeper_common.shell.http.http_endpoints import Endpoints
+from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_fastpath.switch import is_on, state
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from walkeeper_common.addresses import is_loopback
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import alike
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
+from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_common.wire.framing import first_frame_limit
 from walkeeper_fastpath.switch import feed
 from walkeeper_safekeeper.connections.arrivals import Arrivals

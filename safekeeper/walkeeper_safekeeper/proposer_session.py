@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from walkeeper_common.access.identity import ANYBODY, Identity
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import ANYBODY, Identity
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.wire.framing import Message, first_frame_limit, frame_limit
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (

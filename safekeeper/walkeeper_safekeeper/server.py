@@ -23,13 +23,13 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
+from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.addresses import in_use, is_loopback, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import NOBODY, Identity
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.credentials import Credentials, ServerContext
-from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import alike
+from walkeeper_common.shell.tls.credentials import Credentials, ServerContext
+from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.connections.new_connection import Opening, host_of, peer_name, refuse

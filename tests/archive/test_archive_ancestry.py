@@ -11,8 +11,15 @@ from tests.common.test_pure_ancestry import Branch
 from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import history_file, partial_file, segment_file
-from walkeeper_common.ancestry import compare
-from walkeeper_common.ancestry_facts import AnotherBranch, Log, SameBranch, Server, Unknown, Verdict
+from walkeeper_common.ancestry.ancestry_facts import (
+    AnotherBranch,
+    Log,
+    SameBranch,
+    Server,
+    Unknown,
+    Verdict,
+)
+from walkeeper_common.ancestry.branch_comparison import compare
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore import verdict as restoring
 from walkeeper_restore.standby_check.archive_reader import ArchiveReader

@@ -115,7 +115,8 @@ def test_an_answer_without_a_stdout_is_a_failure(words: tuple[str, ...]) -> None
 
 
 def test_characters_that_a_locale_lacks_are_escapes_and_foreign_bytes_stay_as_they_are() -> None:
-    say = "import os; from walkeeper_common.shell.command_output import prepare_stdout as p; p(); "
+    say = "import os; from walkeeper_common.shell.process.command_output import prepare_stdout; "
+    say += "prepare_stdout(); "
     say += "print(os.fsdecode(b'D\\xf6rf'), '\\u2603')"
     shown = {"utf-8": b"D\xf6rf \xe2\x98\x83\n", "iso8859-1": b"D\\udcf6rf \\u2603\n"}
     for encoding, expected in shown.items():

@@ -13,8 +13,8 @@ import pytest
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_cli.certs.authority import LEAF_DAYS, Authority, show
 from walkeeper_cli.program import run
+from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
 
 ISSUE = ("certs", "issue", "--role", "safekeeper", "--name", "2", "--host", "h2", "--host", "::1")
 

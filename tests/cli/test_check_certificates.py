@@ -19,9 +19,9 @@ from tests.tls_files import NOW, TlsFiles
 from walkeeper_admin.check.certificates import DAY_S, SeenCertificate, from_certificates, graded
 from walkeeper_admin.check.finding import Finding, Grade
 from walkeeper_cli.certs.authority import Authority
-from walkeeper_common.certificate_identity import identity_uri
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import WARN_BEFORE_S, Credentials
+from walkeeper_common.access.certificate_identity import identity_uri
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls.credentials import WARN_BEFORE_S, Credentials
 
 NOW_S = 1_800_000_000.0
 OTHERS = [SeenCertificate("the CA", NOW_S + 900 * DAY_S), SeenCertificate("s1", NOW_S + 80 * DAY_S)]

@@ -12,7 +12,7 @@ from walkeeper_admin import reserving
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import CorruptWal, Refused, Unreachable
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.shell.safekeeper_client import NoAnswer
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import NoAnswer
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from walkeeper_cli.program import run
-from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch, Unknown
+from walkeeper_common.ancestry.ancestry_facts import AnotherBranch, SameBranch, Unknown
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore import repeated_requests as patience

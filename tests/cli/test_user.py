@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from walkeeper_cli.program import cli
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import parse_users
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.users_file import load_users
-from walkeeper_common.users import parse_users
+from walkeeper_common.shell.files.users_file import load_users
 
 VERIFIER = "SCRAM-SHA-256$4096:c2FsdA==$" + "A" * 43 + "=:" + "A" * 43 + "="
 

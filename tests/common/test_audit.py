@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from walkeeper_common.identity import ANYBODY, Identity, Role
-from walkeeper_common.shell.audit import REFUSALS_MAX, Audit
+from walkeeper_common.access.identity import ANYBODY, Identity, Role
+from walkeeper_common.shell.log_lines.audit import REFUSALS_MAX, Audit
 
 OPERATOR = Identity("ops", frozenset((Role.ADMIN,)), None, None, "certificate")
 

@@ -13,14 +13,14 @@ import pytest
 from tests.support.waiting import until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_cli.certs.authority import Authority
-from walkeeper_common.identity import Role
-from walkeeper_common.shell import certificate_watch
-from walkeeper_common.shell.certificate_watch import (
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls import certificate_watch
+from walkeeper_common.shell.tls.certificate_watch import (
     certificate_end_s,
     read_again,
     watch_files,
 )
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 
 DAY = datetime.timedelta(days=1)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from walkeeper_common.access.identity import ANYBODY
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import ANYBODY
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import PREFACE, Message, encode
 from walkeeper_common.wire.messages import Reject, RejectCode

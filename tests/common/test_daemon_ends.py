@@ -21,7 +21,7 @@ import uvloop
 from tests.support.folders import ROOT
 from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused, RemoteProtocolError, StorageError, WalkeeperError
-from walkeeper_common.shell.worker_thread import LoopShare
+from walkeeper_common.shell.process.worker_thread import LoopShare
 from walkeeper_lab.local import supervision
 from walkeeper_lab.local.child_process import ChildProcess
 from walkeeper_lab.local.tcp_ports import free_port
@@ -44,8 +44,8 @@ from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 DAEMON = """
 import asyncio
-from walkeeper_common.shell.daemon_process import end_on_defect, run_daemon
-from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread
+from walkeeper_common.shell.process.daemon_process import end_on_defect, run_daemon
+from walkeeper_common.shell.process.worker_thread import LoopShare, WorkerThread
 
 def fail():
     raise {error}

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_common.shell.operator_log import (
+from walkeeper_common.shell.log_lines.operator_log import (
     LINES_MAX,
     REMEMBERED_MAX,
     REPEATS_MAX,
@@ -36,7 +36,7 @@ PIPE_BYTES = 4096
 TALKATIVE = """
 import asyncio, logging, sys
 from pathlib import Path
-from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
+from walkeeper_common.shell.process.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 
 async def main():

@@ -21,7 +21,7 @@ from tests.tls_files import TlsFiles
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_fastpath.switch import feed

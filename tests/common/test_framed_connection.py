@@ -17,8 +17,8 @@ from tests.support.silent_owner import Silent
 from tests.support.waiting import until
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell import framed_connection
-from walkeeper_common.shell.framed_connection import FramedConnection, Owner
+from walkeeper_common.shell.safekeeper_links import framed_connection
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection, Owner
 from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_common.wire.requests import ReadRequest

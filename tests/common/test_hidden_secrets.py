@@ -6,7 +6,7 @@ import pytest
 
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.errors import Refused
-from walkeeper_common.hidden_secrets import shown_url, without_secrets
+from walkeeper_common.operator_text.hidden_secrets import shown_url, without_secrets
 from walkeeper_proposer.postgres.dsn import libpq_parameters
 
 SECRET = "S3cretPW"

@@ -16,17 +16,23 @@ import pytest
 from aiohttp import web
 
 from tests.tls_files import TlsFiles
+from walkeeper_common.access.http_access import (
+    BEARER,
+    NO_TOKEN,
+    WRONG_HOST,
+    HttpAccess,
+    parse_tokens,
+)
+from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_access import BEARER, NO_TOKEN, WRONG_HOST, HttpAccess, parse_tokens
-from walkeeper_common.identity import Role
-from walkeeper_common.shell import http_audit
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.http_audit import HttpAudit
-from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
-from walkeeper_common.shell.http_locks import http_tokens, use_http_token, use_https
-from walkeeper_common.shell.own_credentials import use_credentials
-from walkeeper_common.shell.web_page import HEADERS
+from walkeeper_common.shell.http import http_audit
+from walkeeper_common.shell.http.http_audit import HttpAudit
+from walkeeper_common.shell.http.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.http.http_locks import http_tokens, use_http_token, use_https
+from walkeeper_common.shell.http.web_page import HEADERS
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.process.descriptors import connections_allowed
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 
 OLD, NEW = "a" * 32, "b" * 32
 GUARDED = ("/status", "/metrics", "/page", "/", "/page.js", "/nothing")
@@ -321,7 +327,7 @@ def test_a_certificate_of_another_authority_is_refused_in_the_handshake(
 def test_silent_handshakes_end_and_shut_nobody_out(
     own_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walkeeper_common.shell.http_endpoints.HEAD_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("walkeeper_common.shell.http.http_endpoints.HEAD_TIMEOUT_S", 1.0)
     allowed = connections_allowed(CONNECTIONS_MAX)
 
     async def body() -> None:

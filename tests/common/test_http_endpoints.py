@@ -21,9 +21,13 @@ from tests.support.quiet_clock import run_quietly
 from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
-from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.http.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.process.descriptors import (
+    DESCRIPTORS,
+    DESCRIPTORS_MIN,
+    connections_allowed,
+)
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
@@ -122,7 +126,7 @@ async def _answered(port: int) -> bytes:
 def test_who_sends_no_whole_request_is_let_go_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch, half: bytes
 ) -> None:
-    monkeypatch.setattr("walkeeper_common.shell.http_endpoints.HEAD_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("walkeeper_common.shell.http.http_endpoints.HEAD_TIMEOUT_S", 1.0)
 
     async def body() -> None:
         async with serving() as port:
@@ -147,7 +151,7 @@ def test_who_sends_no_whole_request_is_let_go_and_others_are_answered(
 def test_a_request_that_trickles_in_is_let_go_and_a_long_answer_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("walkeeper_common.shell.http_endpoints.HEAD_TIMEOUT_S", 0.4)
+    monkeypatch.setattr("walkeeper_common.shell.http.http_endpoints.HEAD_TIMEOUT_S", 0.4)
 
     async def wait(_: web.Request) -> web.Response:
         await asyncio.sleep(1.2)
@@ -174,7 +178,7 @@ def test_a_request_that_trickles_in_is_let_go_and_a_long_answer_is_not(
 def test_who_has_asked_and_then_stays_silent_is_let_go_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("walkeeper_common.shell.http_endpoints.KEEP_ALIVE_S", 0.5)
+    monkeypatch.setattr("walkeeper_common.shell.http.http_endpoints.KEEP_ALIVE_S", 0.5)
 
     async def body() -> None:
         async with serving() as port:

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from walkeeper_common.shell.journal_stream import VARIABLE, JournalFormatter, is_journal
-from walkeeper_common.shell.operator_log import PostgresFormatter, formatter_of
+from walkeeper_common.shell.log_lines.journal_stream import VARIABLE, JournalFormatter, is_journal
+from walkeeper_common.shell.log_lines.operator_log import PostgresFormatter, formatter_of
 
 
 def record(level: int, text: str = "said", error: BaseException | None = None) -> logging.LogRecord:

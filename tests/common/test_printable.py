@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from walkeeper_common.printable import in_one_line, printable
-from walkeeper_common.shell.operator_log import PostgresFormatter
+from walkeeper_common.operator_text.printable import in_one_line, printable
+from walkeeper_common.shell.log_lines.operator_log import PostgresFormatter
 
 
 @pytest.mark.parametrize(

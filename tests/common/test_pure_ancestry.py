@@ -10,8 +10,7 @@ from random import Random
 import pytest
 
 from tests.support.wal_maker import SYSTEM_ID, Made, WalMaker
-from walkeeper_common.ancestry import compare
-from walkeeper_common.ancestry_facts import (
+from walkeeper_common.ancestry.ancestry_facts import (
     AnotherBranch,
     Ask,
     Checkpoint,
@@ -23,6 +22,7 @@ from walkeeper_common.ancestry_facts import (
     Verdict,
     remedy,
 )
+from walkeeper_common.ancestry.branch_comparison import compare
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import parse_timeline_file

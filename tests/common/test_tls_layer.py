@@ -12,11 +12,11 @@ import pytest
 
 from tests.support.tls_ends import files, pair
 from tests.tls_files import NOW, TlsFiles
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import ALPN, Credentials
-from walkeeper_common.shell.tls_layer import RECORD_BYTES_MAX, TlsLayer
+from walkeeper_common.shell.tls.credentials import ALPN, Credentials
+from walkeeper_common.shell.tls.tls_layer import RECORD_BYTES_MAX, TlsLayer
 
 __all__ = ["files"]
 

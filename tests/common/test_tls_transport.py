@@ -16,8 +16,8 @@ from tests.support.waiting import until
 from tests.tls_files import TlsFiles
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.tls_layer import TlsLayer
-from walkeeper_common.shell.tls_transport import TlsOpening
+from walkeeper_common.shell.tls.tls_layer import TlsLayer
+from walkeeper_common.shell.tls.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import PREFACE, Message, encode
 from walkeeper_common.wire.requests import ReadRequest
 

@@ -18,14 +18,14 @@ import pytest
 from tests.cli.status_documents import document, line
 from tests.support.browser import Page, browsing
 from walkeeper_admin.status import with_verdict
-from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
-from walkeeper_common.shell.http_locks import use_http_token
-from walkeeper_common.shell.recent_events import EVENTS_MAX, RecentEvents
-from walkeeper_common.shell.web_page import FILES, POLICY
+from walkeeper_common.shell.http.http_endpoints import Endpoints, serve_http
+from walkeeper_common.shell.http.http_locks import use_http_token
+from walkeeper_common.shell.http.web_page import FILES, POLICY
+from walkeeper_common.shell.log_lines.recent_events import EVENTS_MAX, RecentEvents
 from walkeeper_lab.up import page_link
 
 HOSTILE = "<img src=x onerror=document.title=1>"
-PAGE = files("walkeeper_common.shell.page")
+PAGE = files("walkeeper_common.shell.http.page")
 
 
 @contextlib.asynccontextmanager

@@ -11,8 +11,8 @@ import pytest
 from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import StorageError
 from walkeeper_common.pace import BRIEF_S
-from walkeeper_common.shell import worker_thread
-from walkeeper_common.shell.worker_thread import SHARE_S, LoopShare, WorkerThread
+from walkeeper_common.shell.process import worker_thread
+from walkeeper_common.shell.process.worker_thread import SHARE_S, LoopShare, WorkerThread
 
 LOOP = "loop"
 

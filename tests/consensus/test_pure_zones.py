@@ -15,6 +15,14 @@ from tests.support.replaced_members import BOTH, OLD
 from tests.support.scenario_words import incarnation_of
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.zones import (
+    ack_rule,
+    lacking_zones,
+    shown_votes,
+    vote_rule,
+    zone_that_stops,
+    zones_that_may_fail,
+)
 from walkeeper_common.quorum import (
     Configuration,
     MemberSet,
@@ -32,14 +40,6 @@ from walkeeper_common.wire.member_change import (
     learning_with,
     may_follow,
     with_spares,
-)
-from walkeeper_common.zones import (
-    ack_rule,
-    lacking_zones,
-    shown_votes,
-    vote_rule,
-    zone_that_stops,
-    zones_that_may_fail,
 )
 from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.members.newcomers import Newcomer

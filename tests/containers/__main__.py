@@ -33,7 +33,7 @@ from tests.with_postgres.compose_services import (
     compose_document,
     passwords,
 )
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 
 PROJECT = "walkeeper-play"
 # An engine without CAP_SYS_RESOURCE refuses limits above those of its own process.

@@ -26,8 +26,8 @@ from tests.support.folders import PRODUCT, ROOT
 from tests.support.image_build import copied
 from walkeeper_admin import status
 from walkeeper_cli.program import run
-from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
-from walkeeper_common.shell.version import UNKNOWN, program_version
+from walkeeper_common.shell.http.http_endpoints import Endpoints, serve_http
+from walkeeper_common.shell.process.version import UNKNOWN, program_version
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 from walkeeper_fastpath.switch import state
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
@@ -224,7 +224,8 @@ def test_the_list_of_decisions_agrees_with_the_files() -> None:
         assert parsed, f"{path.name}: {', '.join(SECTIONS)} in this order, with a date and a status"
         number, title, date, state = parsed.groups()
         found.append((number, path.name, title, date, state))
-        assert path.name.startswith(f"{number}-"), path.name
+        words = re.findall(r"\w+", title.lower().replace("'", ""))
+        assert path.name == f"{'-'.join([number, *words])}.md"
     assert listed == found
     assert [int(number) for number, *_ in found] == list(range(1, len(found) + 1))
     assert {path.name for path in ADR.iterdir()} == {"README.md", *(p.name for p in decisions())}

@@ -18,11 +18,12 @@ import pytest
 from tests.kubernetes.manifests import container, documents, of_kind, workloads
 from tests.support.folders import ROOT
 from walkeeper_cli.program import cli
-from walkeeper_common.certificate_identity import identity_of_certificate
-from walkeeper_common.identity import Role
-from walkeeper_common.shell import http_locks, own_credentials
-from walkeeper_common.shell.http_endpoints import OPEN_PATHS
-from walkeeper_common.shell.http_locks import http_tokens, use_http_token
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.http import http_locks
+from walkeeper_common.shell.http.http_endpoints import OPEN_PATHS
+from walkeeper_common.shell.http.http_locks import http_tokens, use_http_token
+from walkeeper_common.shell.tls import own_credentials
 
 SAFEKEEPER = {
     "app.kubernetes.io/name": "walkeeper",

@@ -14,12 +14,12 @@ import pytest
 
 from tests.tls_files import TlsFiles
 from walkeeper_cli.program import run
-from walkeeper_common.certificate_identity import identity_of_certificate
-from walkeeper_common.http_access import NO_TOKEN
-from walkeeper_common.identity import Identity, Role
-from walkeeper_common.shell.credentials import Credentials
-from walkeeper_common.shell.http_locks import use_http_token, use_https
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.http_access import NO_TOKEN
+from walkeeper_common.access.identity import Identity, Role
+from walkeeper_common.shell.http.http_locks import use_http_token, use_https
+from walkeeper_common.shell.tls.credentials import Credentials
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 
 TOKEN = "0123456789abcdef" * 2
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"

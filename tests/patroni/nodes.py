@@ -33,7 +33,7 @@ from tests.support.postgres_server import (
 from tests.support.python_tools import tool_programs
 from tests.support.restore_installation import Installation
 from tests.tls_files import TlsFiles
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
 from walkeeper_lab.local.tcp_ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"

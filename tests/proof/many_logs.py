@@ -32,7 +32,7 @@ from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.addresses import Address
 from walkeeper_common.quorum import Configuration, member_name
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.requests import ConfigureLog, LogState, PrepareLog
 from walkeeper_lab.local.tcp_ports import free_port
 

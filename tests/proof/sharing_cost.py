@@ -19,8 +19,8 @@ import uvloop
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
 from tests.tls_files import TlsFiles
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.slot_sharing import SHARE_S, SlotSharing
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_cli.certs.local_files import local_tls
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.sides import READY_S, RECEIVERS, _caught_up, _wait_for
 from walkeeper_lab.local import daemons

@@ -18,8 +18,8 @@ from tests.support.tls_ends import SMALL_BUFFER_BYTES, Hears, connected, files
 from tests.support.waiting import until
 from tests.tls_files import TlsFiles
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.shell.tls_layer import RECORD_BYTES_MAX
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
+from walkeeper_common.shell.tls.tls_layer import RECORD_BYTES_MAX
 from walkeeper_common.wire.framing import encode
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_fastpath.ports import FastStream

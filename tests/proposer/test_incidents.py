@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_proposer.away_members import MemberView
 from walkeeper_proposer.consensus.progress import Member

@@ -23,7 +23,7 @@ from tests.support.postgres_server import PostgresServer, program, server_enviro
 from tests.support.seeds import drawn_seed
 from walkeeper_cli.history.terminal import OnTerminal
 from walkeeper_cli.program import run
-from walkeeper_common.printable import UNPRINTABLE
+from walkeeper_common.operator_text.printable import UNPRINTABLE
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]

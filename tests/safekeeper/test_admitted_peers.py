@@ -22,9 +22,9 @@ from tests.support.served_port import Served, with_port
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import TlsFiles
 from walkeeper_cli.certs import authority
+from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
 from walkeeper_common.wire.framing import PREFACE, FrameReader
 from walkeeper_safekeeper.connections.permissions import may_send, tags_of
 from walkeeper_safekeeper.server import PlainPeers

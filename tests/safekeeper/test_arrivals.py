@@ -17,7 +17,7 @@ from tests.safekeeper.test_password_login import USERS, FixedUsers, dsn
 from tests.support.raw_client import RawClient
 from tests.support.served_port import Served, with_port
 from tests.support.waiting import until
-from walkeeper_common.shell.audit import Audit
+from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogQuery

@@ -11,7 +11,7 @@ import pytest
 
 from walkeeper_common.errors import NoSpace, StorageError, Unreachable, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
 from walkeeper_safekeeper.driver import Driver

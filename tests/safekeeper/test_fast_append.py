@@ -55,7 +55,7 @@ def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> Appe
     acceptor = bench.driver.acceptor
     size = min(random.choice((0, 1, 60, 300, 700, 9000)), max(0, START + WAL_BYTES - begin))
     payload = wal.read(begin, begin + size)
-    least = acceptor.told_commit_lsn if random.random() < 0.8 else acceptor.commit_lsn
+    least = acceptor.leader_commit_lsn if random.random() < 0.8 else acceptor.commit_lsn
     commit = Lsn(random.randint(least, max(least, begin + 100)))
     restart = Lsn(random.randint(START, acceptor.flush_lsn))
     append = AppendRequest(
@@ -90,7 +90,7 @@ def state(bench: Bench) -> tuple[object, ...]:
     acceptor, wal = bench.driver.acceptor, bench.driver.store
     facts = (
         acceptor.durable, acceptor.write_lsn, acceptor.flush_lsn, acceptor.commit_lsn,
-        acceptor.told_commit_lsn, acceptor.restart_lsn, acceptor.acked_lsn, acceptor.silent_ticks,
+        acceptor.leader_commit_lsn, acceptor.restart_lsn, acceptor.acked_lsn, acceptor.silent_ticks,
         acceptor.appender, acceptor.failure, acceptor.refusal, acceptor.waiting,
     )  # fmt: skip
     return (*facts, wal.read(START, acceptor.flush_lsn))
@@ -394,7 +394,7 @@ def test_the_socket_loses_the_fast_path_with_its_template() -> None:
     bench, wal, end = steady()
     acceptor, answer = bench.driver.acceptor, Answers(lambda *_: None)
     payload = wal.read(end, end + 10)
-    lsns = (end, end + 10, acceptor.told_commit_lsn, START)
+    lsns = (end, end + 10, acceptor.leader_commit_lsn, START)
     frames = frames_of(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
     assert bench.driver.append_at_once(1, answer, frames, len(frames)) == len(frames)
     assert answer.first is not None
@@ -459,7 +459,7 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
         appends, begin = list[AppendRequest](), end
         for size in sizes[: random.choice((1, 2))]:
             payload = wal.read(begin, begin + size)
-            lsns = (begin, begin + size, acceptor.told_commit_lsn + random.choice((0, 9)), START)
+            lsns = (begin, begin + size, acceptor.leader_commit_lsn + random.choice((0, 9)), START)
             appends.append(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
             begin = begin + size
         frames = damaged(frames_of(*appends), random)

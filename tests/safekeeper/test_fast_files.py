@@ -131,7 +131,7 @@ class Stage:
         at, appends = begin or self.begin, list[AppendRequest]()
         for size in sizes:
             wal = WAL.read(at, at + size)
-            told = self.acceptor.told_commit_lsn
+            told = self.acceptor.leader_commit_lsn
             appends.append(
                 AppendRequest(1, BALLOT, 1, at, at + size, told, START, crc_of(wal), wal)
             )

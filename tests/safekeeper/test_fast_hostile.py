@@ -19,7 +19,7 @@ from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.frames import frames_of, messages_in
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, VoteRequest
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received, Tick
@@ -171,7 +171,7 @@ def test_the_fast_path_is_taken_here_at_all() -> None:
     begin = START
     for _ in range(5):
         wal = WAL.read(begin, begin + 100)
-        told = peer.bench.driver.acceptor.told_commit_lsn
+        told = peer.bench.driver.acceptor.leader_commit_lsn
         lsns = (begin, begin + 100, told, START)
         peer.receive(frames_of(AppendRequest(1, BALLOT, 1, *lsns, crc_of(wal), wal)))
         begin = begin + 100

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
 from walkeeper_safekeeper.driver import Driver

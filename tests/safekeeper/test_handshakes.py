@@ -14,8 +14,8 @@ from tests.safekeeper.test_opening import context_of, tls_client
 from tests.support.served_port import Served, with_port
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
 from walkeeper_common.wire.framing import PREFACE
 
 NO_WAY_IN = (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)

@@ -20,7 +20,7 @@ from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain
 from tests.support.own_process import open_below, run_in_own_process
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.pace import Pace
-from walkeeper_common.shell.descriptors import (
+from walkeeper_common.shell.process.descriptors import (
     DESCRIPTORS_MIN,
     connections_allowed,
     kept_files_allowed,

@@ -18,10 +18,10 @@ from tests.support.served_port import Served, with_port
 from tests.support.silent_owner import Silent
 from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import NOW, TlsFiles
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Identity, Role
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import Identity, Role
 from walkeeper_common.lsn import ZERO_LSN
 from walkeeper_common.postgres.pgwire import (
     GSSENC_REQUEST,
@@ -30,10 +30,10 @@ from walkeeper_common.postgres.pgwire import (
     request_packet,
     startup_packet,
 )
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
-from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.shell.own_credentials import use_credentials
-from walkeeper_common.shell.safekeeper_connection import connect
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import connect
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received

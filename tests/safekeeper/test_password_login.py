@@ -18,12 +18,12 @@ from tests.support.served_port import NONE_ADMITTED, Served, with_port
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from walkeeper_cli.users.writing import add_user, remove_user, verifier_of
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import User, Users, parse_clusters
 from walkeeper_common.errors import Unreachable
-from walkeeper_common.identity import Role
 from walkeeper_common.postgres.pgwire import startup_packet
-from walkeeper_common.shell.own_credentials import use_credentials
-from walkeeper_common.shell.users_file import users_file
-from walkeeper_common.users import User, Users, parse_clusters
+from walkeeper_common.shell.files.users_file import users_file
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_restore.safekeeper_files import timeline_history
 from walkeeper_safekeeper.connections.client_places import ClientPlaces
 from walkeeper_safekeeper.server import PlainPeers

@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 
 from tests.safekeeper.test_proposer_session import GREETING, Peer, session_of
+from walkeeper_common.access.identity import ANYBODY, Identity, Role
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT, Ballot
-from walkeeper_common.identity import ANYBODY, Identity, Role
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.replication_commands import (
     BEGIN_COPY,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.times import UNIX_S_MAX, shown_time
+from walkeeper_common.operator_text.times import UNIX_S_MAX, shown_time
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.members_report import (
     ADDRESS_BYTES_MAX,

@@ -10,13 +10,13 @@ from typing import cast
 import pytest
 
 from tests.common.test_pure import CHANGED
+from walkeeper_common.access.identity import ANYBODY, Identity
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT, Ballot
-from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import InstallMembers, final
 from walkeeper_common.wire.messages import ProposerElected, ProposerGreeting

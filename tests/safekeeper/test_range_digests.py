@@ -15,7 +15,7 @@ import pytest
 from tests.safekeeper.test_segment_repair import Damaged, flipped
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.range_digest import RANGE_BYTES_MAX, DigestQuery
 from walkeeper_safekeeper.archiving import segment_repair

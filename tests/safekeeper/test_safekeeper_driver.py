@@ -158,7 +158,7 @@ class Bench:
 
     def append(self, begin: Lsn, wal: bytes) -> Lsn:
         end = begin + len(wal)
-        told = self.driver.acceptor.told_commit_lsn
+        told = self.driver.acceptor.leader_commit_lsn
         self.receive(AppendRequest(1, BALLOT, 1, begin, end, told, START, crc_of(wal), wal))
         return end
 

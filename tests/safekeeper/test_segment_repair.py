@@ -15,7 +15,7 @@ from tests.support.faulty_disk import FaultyDisk
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import member_copies, segment_repair
 from walkeeper_safekeeper.archiving.member_copies import Wanted, agreed_copy
 from walkeeper_safekeeper.archiving.range_digests import ARCHIVE

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

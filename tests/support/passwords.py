@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from walkeeper_cli.users.writing import add_user, verifier_of
-from walkeeper_common.identity import Role
-from walkeeper_common.users import User
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import User
 
 
 def users_file_of(path: Path, **passwords: str) -> str:

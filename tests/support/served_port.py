@@ -15,10 +15,10 @@ import uvloop
 from tests.support.fake_served_log import FakeCatalog, catalog_of
 from tests.support.raw_client import close_all_clients
 from tests.support.waiting import LIMIT_S
-from walkeeper_common.identity import Identity
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.credentials import Credentials
-from walkeeper_common.shell.tls_transport import identity_of
+from walkeeper_common.access.identity import Identity
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.tls.credentials import Credentials
+from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.replication.password_login import UsersSource
 from walkeeper_safekeeper.server import PlainPeers, serve

@@ -15,8 +15,8 @@ from psycopg.conninfo import make_conninfo
 from tests.support.cluster import Cluster, Daemon
 from tests.support.postgres_server import PostgresServer
 from tests.tls_files import TlsFiles
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.own_credentials import own_credentials, use_credentials
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.tls.own_credentials import own_credentials, use_credentials
 
 
 class TlsCluster(Cluster):

@@ -19,9 +19,13 @@ import pytest
 from tests.support.silent_owner import Silent
 from tests.support.waiting import until
 from tests.tls_files import TlsFiles
-from walkeeper_common.shell.framed_connection import FramedConnection, MakeFeed, Owner
-from walkeeper_common.shell.tls_layer import TlsLayer
-from walkeeper_common.shell.tls_transport import TlsOpening
+from walkeeper_common.shell.safekeeper_links.framed_connection import (
+    FramedConnection,
+    MakeFeed,
+    Owner,
+)
+from walkeeper_common.shell.tls.tls_layer import TlsLayer
+from walkeeper_common.shell.tls.tls_transport import TlsOpening
 from walkeeper_common.wire.framing import Message
 
 SMALL_BUFFER_BYTES = 8192

@@ -28,7 +28,7 @@ from tests.with_postgres.compose_services import (
     passwords,
     read_services,
 )
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 
 pytestmark = pytest.mark.postgres
 

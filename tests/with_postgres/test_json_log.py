@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
-from walkeeper_common.identity import ANYBODY
-from walkeeper_common.severity import Severity
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.operator_log import JsonFormatter, log_note
+from walkeeper_common.access.identity import ANYBODY
+from walkeeper_common.operator_text.severity import Severity
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import JsonFormatter, log_note
 
 
 @pytest.fixture

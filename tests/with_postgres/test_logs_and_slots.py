@@ -11,7 +11,7 @@ import pytest
 from tests.support.cluster import Cluster, walkeeper
 from tests.support.postgres_server import program, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_common.shell.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.requests import LogQuery, LogState
 
 pytestmark = pytest.mark.postgres

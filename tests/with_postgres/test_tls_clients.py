@@ -28,10 +28,10 @@ from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
 from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
+from walkeeper_common.access.identity import Role
 from walkeeper_common.addresses import parse_address
-from walkeeper_common.identity import Role
 from walkeeper_common.lsn import Lsn, parse_segment_name
-from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 from walkeeper_pager.page_requests import fetch_page
 from walkeeper_restore.safekeeper_files import fetch
 

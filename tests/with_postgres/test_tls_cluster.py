@@ -18,8 +18,8 @@ from tests.support.recorders import Recorders
 from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import TlsFiles
-from walkeeper_common.identity import Role
-from walkeeper_common.shell.safekeeper_connection import open_streams
+from walkeeper_common.access.identity import Role
+from walkeeper_common.shell.safekeeper_links.safekeeper_connection import open_streams
 from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, FrameReader, Message, encode
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import Reject

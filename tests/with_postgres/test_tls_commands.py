@@ -29,7 +29,7 @@ from tests.support.tls_cluster import TlsCluster
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.tls_files import TlsFiles
 from tests.with_postgres.test_replace import add_safekeeper
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
 
 pytestmark = pytest.mark.postgres
 

@@ -16,7 +16,7 @@ from tests.support.tls_cluster import TlsCluster, speaking_as
 from tests.support.waiting import wait_until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_cli.certs.authority import CA_CERTIFICATE, Authority, show
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
 
 pytestmark = pytest.mark.postgres
 

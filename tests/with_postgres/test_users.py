@@ -28,8 +28,8 @@ from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from tests.with_postgres.test_tls_clients import psql
 from walkeeper_cli.certs.authority import CA_CERTIFICATE
 from walkeeper_cli.users.writing import add_user, verifier_of
-from walkeeper_common.identity import Role
-from walkeeper_common.users import User
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import User
 
 pytestmark = pytest.mark.postgres
 

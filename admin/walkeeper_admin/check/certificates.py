@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.credentials import WARN_BEFORE_S
-from walkeeper_common.shell.own_credentials import own_credentials
-from walkeeper_common.shell.safekeeper_socket import connect
+from walkeeper_common.shell.safekeeper_links.safekeeper_socket import connect
+from walkeeper_common.shell.tls.credentials import WARN_BEFORE_S
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 
 CHECK = "certificates"
 DAY_S = 86400

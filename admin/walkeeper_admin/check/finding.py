@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 
 # The names that `--ignore` takes are those of checks that may warn, with `-` for a space.
 WITH_WARNINGS = (

@@ -28,9 +28,9 @@ from walkeeper_admin.member_sets import commit_with, set_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
+from walkeeper_common.operator_text.zones import shown_acks
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.own_credentials import own_options
-from walkeeper_common.zones import shown_acks
+from walkeeper_common.shell.tls.own_credentials import own_options
 from walkeeper_proposer.postgres.primary_sql import connected
 
 PREFIX = "walkeeper check"

@@ -8,7 +8,7 @@ from typing import Any
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.log_verdict import judge, name_of
 from walkeeper_admin.member_sets import set_of
-from walkeeper_common.zones import shown_acks
+from walkeeper_common.operator_text.zones import shown_acks
 
 FREE_SHARE_MIN = 0.1  # a day without a member fills a disk that has less
 FSYNC_S_MAX = 0.05  # on average: 20 commits a second for one client

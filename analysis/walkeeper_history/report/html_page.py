@@ -16,7 +16,7 @@ from importlib.resources import files as package_files
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 from walkeeper_history.report.charts import Bar, iec, share, stacked
 from walkeeper_history.report.checkpoint_spacing import Spacing, spacings
 from walkeeper_history.report.data import ReportData

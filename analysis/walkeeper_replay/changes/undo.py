@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text

@@ -25,9 +25,9 @@ from psycopg import errors as pg_errors
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
-from walkeeper_common.printable import in_one_line
-from walkeeper_common.shell.own_credentials import own_libpq_parameters
+from walkeeper_common.shell.tls.own_credentials import own_libpq_parameters
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import Identity
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Identity
-from walkeeper_common.shell.private_file import write_private
+from walkeeper_common.shell.files.private_file import write_private
 
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 90

@@ -10,8 +10,8 @@ import datetime
 from pathlib import Path
 
 from walkeeper_cli.certs.authority import CA_KEY, Authority, show
-from walkeeper_common.certificate_identity import ALL_CLUSTERS, identity_uri
-from walkeeper_common.identity import Role
+from walkeeper_common.access.certificate_identity import ALL_CLUSTERS, identity_uri
+from walkeeper_common.access.identity import Role
 from walkeeper_lab.local.local_tls import LocalTls
 
 SAFEKEEPERS = 3

@@ -8,7 +8,7 @@ import sys
 import click
 
 from walkeeper_cli.options import ApplicationName, Timeout, config_option, dsn_option, option
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 
 @click.command("attach", short_help="Make commits wait for the quorum.")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from walkeeper_cli.options import config_option, option
-from walkeeper_common.certificate_identity import ALL_CLUSTERS, identity_uri
+from walkeeper_common.access.certificate_identity import ALL_CLUSTERS, identity_uri
+from walkeeper_common.access.identity import Role
 from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
 
 if TYPE_CHECKING:
     from walkeeper_cli.certs.authority import Shown

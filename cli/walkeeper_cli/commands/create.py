@@ -85,8 +85,8 @@ def command(
     It needs every safekeeper. You may repeat it until a proposer has been elected.
     """
     from walkeeper_admin.create import CreateSettings, create
+    from walkeeper_common.operator_text.zones import zones_clause
     from walkeeper_common.quorum import member_id
-    from walkeeper_common.zones import zones_clause
 
     settings = CreateSettings(
         safekeepers=safekeepers,

@@ -15,7 +15,7 @@ from walkeeper_cli.options import (
     dsn_option,
     option,
 )
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 
 @click.command("detach", short_help="Let commits return without the quorum.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from walkeeper_cli.options import Dsn, Timeout, config_option, option
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 
 @click.command("gate", short_help="Start a primary closed until a quorum has all its WAL.")

@@ -163,7 +163,7 @@ def find(
     """
     from walkeeper_cli.history.archive_reading import opened
     from walkeeper_cli.history.find import document, lines, search
-    from walkeeper_common.printable import printable
+    from walkeeper_common.operator_text.printable import printable
     from walkeeper_wal.json_text import json_text
 
     if (what is None) == (xid is None):

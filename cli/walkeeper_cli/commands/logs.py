@@ -93,7 +93,7 @@ def close(
     Example:
       walkeeper logs close --safekeepers h1:5454,h2:5454,h3:5454 old
     """
-    from walkeeper_common.shell.operator_log import log_to_stderr
+    from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
     from walkeeper_proposer.settling import close as closed
 
     log_to_stderr("WARNING")

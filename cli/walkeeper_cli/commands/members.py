@@ -24,7 +24,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_admin.members import Wanted, ZoneRule
@@ -277,8 +277,8 @@ def _change(
 
 
 def _tell(made: Configuration, cluster: str, as_json: bool) -> None:
+    from walkeeper_common.operator_text.zones import zones_clause
     from walkeeper_common.quorum import member_id
-    from walkeeper_common.zones import zones_clause
     from walkeeper_proposer.consensus.members.deciding import standing
 
     if as_json:

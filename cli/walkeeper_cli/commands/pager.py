@@ -32,7 +32,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
+from walkeeper_common.shell.http.http_locks import HTTP_LOCK, is_locked
 
 AT_DEFAULT = "127.0.0.1:5460"
 

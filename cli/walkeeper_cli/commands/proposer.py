@@ -25,7 +25,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
-from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
+from walkeeper_common.shell.http.http_locks import HTTP_LOCK, is_locked
 from walkeeper_proposer.settings import ProposerSettings
 
 RISK = "see the members and the positions of the log"

@@ -21,7 +21,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import IN_ZONE
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 if TYPE_CHECKING:
     from walkeeper_proposer.member_changes import Limits

@@ -22,7 +22,7 @@ from walkeeper_cli.options import (
     slot_of,
 )
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_common.lsn import Lsn
@@ -89,7 +89,7 @@ def command(
     As Patroni's pre_promote, which keeps it from promoting too early (docs/patroni/):
       walkeeper settle --seal --replayed-by 'host=/var/run/postgresql user=postgres'
     """
-    from walkeeper_common.shell.operator_log import log_to_stderr
+    from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")

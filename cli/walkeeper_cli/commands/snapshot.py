@@ -18,7 +18,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 
 @click.command("snapshot", short_help="Copy published tables to Parquet, joined to a logical log.")

@@ -17,7 +17,7 @@ from walkeeper_cli.options import (
     together,
 )
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 change_options = together(log_options, progress_timeout_option, json_option, config_option)
 

@@ -20,7 +20,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_restore.standby_check.checking import Checked
@@ -91,7 +91,7 @@ def command(
       2      usage
       3      cannot be known: no quorum of safekeepers, WAL that is not kept any more, no pg_control
     """
-    from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch
+    from walkeeper_common.ancestry.ancestry_facts import AnotherBranch, SameBranch
     from walkeeper_restore.standby_check.checking import explained
 
     pgdata = pgdata or os.environ.get("PGDATA")
@@ -121,7 +121,7 @@ def _checked(
 
     Every failure is Unknown, and only a comparison gives another verdict.
     """
-    from walkeeper_common.ancestry_facts import Unknown
+    from walkeeper_common.ancestry.ancestry_facts import Unknown
     from walkeeper_common.errors import WalkeeperError
     from walkeeper_restore.standby_check.checking import Checked, Where, check
     from walkeeper_restore.standby_check.data_directory import LocalFiles
@@ -143,7 +143,7 @@ def _checked(
 
 
 def _document(checked: Checked, pgdata: str, cluster: str, text: str) -> dict[str, object]:
-    from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch
+    from walkeeper_common.ancestry.ancestry_facts import AnotherBranch, SameBranch
 
     server, log, verdict = checked.server, checked.log, checked.verdict
     same = verdict if isinstance(verdict, SameBranch) else None

@@ -75,7 +75,7 @@ def command(
     """
     from walkeeper_admin.log_verdict import WARNINGS
     from walkeeper_admin.status import gather, table, verdict
-    from walkeeper_common.printable import printable
+    from walkeeper_common.operator_text.printable import printable
 
     if ignore and not check:
         raise click.UsageError("--ignore needs --check")

@@ -18,7 +18,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
-from walkeeper_common.shell.command_output import Audience
+from walkeeper_common.shell.process.command_output import Audience
 
 NO_STANDBY = "No standby replays it: name the primary's physical log in --cluster"
 
@@ -81,7 +81,7 @@ def command(
     """
     from walkeeper_admin.log_kind_check import refuse_logical
     from walkeeper_admin.switchover import SwitchoverSettings, switch_over
-    from walkeeper_common.shell.operator_log import log_to_stderr
+    from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
 
     log_to_stderr("WARNING")
     refuse_logical(safekeepers, cluster, NO_STANDBY)

@@ -16,7 +16,7 @@ from walkeeper_cli.options import (
     option,
 )
 from walkeeper_common.addresses import Address, refuse_open_door
-from walkeeper_common.shell.http_locks import HTTP_LOCK, is_locked
+from walkeeper_common.shell.http.http_locks import HTTP_LOCK, is_locked
 
 SAFEKEEPERS = 3
 

@@ -10,10 +10,10 @@ import click
 
 from walkeeper_cli.options import config_option, option
 from walkeeper_cli.text_table import table
-from walkeeper_common.certificate_identity import ALL_CLUSTERS
+from walkeeper_common.access.certificate_identity import ALL_CLUSTERS
+from walkeeper_common.access.identity import Role
+from walkeeper_common.access.users import BY_PASSWORD, CONNECTIONS_MAX, User, parse_clusters
 from walkeeper_common.errors import Refused
-from walkeeper_common.identity import Role
-from walkeeper_common.users import BY_PASSWORD, CONNECTIONS_MAX, User, parse_clusters
 
 GENERATED_BYTES = 24
 PASSWORD_BYTES_MAX = 1024
@@ -116,7 +116,7 @@ def ls(path: str, as_json: bool) -> int:
     Example:
       walkeeper user ls --users users
     """
-    from walkeeper_common.shell.users_file import load_users
+    from walkeeper_common.shell.files.users_file import load_users
 
     users = list(load_users(path))
     shown = [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import NameSource
-from walkeeper_common.hidden_secrets import without_secrets
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.hidden_secrets import without_secrets
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walkeeper_cli.history.catalog import system_id_of
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_replay.catalogs.catalog import (
     Catalog,
     Database,

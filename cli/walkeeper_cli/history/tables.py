@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_cli.history.wal_options import NameSource
-from walkeeper_common.shell.kept_heap import keep_heap
+from walkeeper_common.shell.process.kept_heap import keep_heap
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table

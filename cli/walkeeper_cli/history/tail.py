@@ -12,7 +12,7 @@ import click
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
 

@@ -7,7 +7,7 @@ from typing import IO
 
 import click
 
-from walkeeper_common.printable import printable
+from walkeeper_common.operator_text.printable import printable
 
 
 def tell(text: str) -> None:

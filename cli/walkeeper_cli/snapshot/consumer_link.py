@@ -17,9 +17,9 @@ from psycopg import conninfo, pq
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.postgres.pgwire import StandbyStatus
-from walkeeper_common.printable import in_one_line
-from walkeeper_common.shell.own_credentials import own_libpq_parameters
+from walkeeper_common.shell.tls.own_credentials import own_libpq_parameters
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options
 from walkeeper_proposer.postgres.quoting import quote_literal
 

@@ -34,7 +34,7 @@ from walkeeper_cli.snapshot.parquet_copy import PublishedTable, copy_table, publ
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, TEXT_FORMS
 
 DOCUMENT = "snapshot.json"

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from walkeeper_common.access.users import User, Users, name_in, parse_users
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.scram import PLAIN, Verifier
-from walkeeper_common.shell.private_file import write_private
-from walkeeper_common.shell.users_file import read_users
-from walkeeper_common.users import User, Users, name_in, parse_users
+from walkeeper_common.shell.files.private_file import write_private
+from walkeeper_common.shell.files.users_file import read_users
 
 
 def verifier_of(name: str, password: str) -> Verifier:

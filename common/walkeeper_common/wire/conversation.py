@@ -4,18 +4,18 @@
     buffer()           the place for received bytes
     received(size)     the answers that these bytes complete, each of the safekeeper that it names
 
-Commands speak it over asyncio (shell/safekeeper_client), and `walkeeper restore` over a blocking
-socket. A proposer's stream is another thing: both sides send at any time and bound what they hold
-(shell/framed_connection.py).
+Commands speak it over asyncio (safekeeper_client), and `walkeeper restore` over a blocking socket
+(committed_wal). The stream of a proposer is no request: both sides send at any time, and bound
+what they hold (shell/safekeeper_links/framed_connection.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from walkeeper_common.certificate_identity import check_stated_id
+from walkeeper_common.access.certificate_identity import check_stated_id
+from walkeeper_common.access.identity import Identity
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.identity import Identity
 from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_common.wire.requests import LogState

@@ -26,7 +26,7 @@ from walkeeper_archive.object_store import ObjectStore
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.printable import in_one_line
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_lab.bench.pairs import Series, order_of
 
 MB = 1_000_000

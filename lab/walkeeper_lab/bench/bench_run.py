@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.operator_log import log_to_stderr
+from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
 from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.disk import Disk, disk_of

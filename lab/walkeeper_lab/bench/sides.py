@@ -17,7 +17,7 @@ from typing import Protocol
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.child_process import ChildProcess
 from walkeeper_lab.local.local_tls import LocalTls, TlsMaker

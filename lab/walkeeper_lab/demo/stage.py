@@ -18,7 +18,7 @@ from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_admin.status import gather
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.own_credentials import use_credentials
+from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_lab.demo.load import TABLE, Load
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.local_tls import LocalTls

@@ -31,7 +31,7 @@ STOP_S = 10.0
 LAST_WORDS_BYTES = 4096
 LOG_PREFIX = re.compile(
     r"^\S+ \S+ UTC \[\d+\] \w+:\s+"
-)  # as in walkeeper_common.shell.operator_log
+)  # as in walkeeper_common.shell.log_lines.operator_log
 
 
 def walkeeper_command(*arguments: str) -> tuple[str, ...]:

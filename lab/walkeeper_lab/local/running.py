@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine
 from pathlib import Path
 
-from walkeeper_common.shell.operator_log import log_to_stderr
+from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
 
 INTERRUPTED = 130
 

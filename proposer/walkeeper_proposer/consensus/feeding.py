@@ -69,7 +69,7 @@ class Feeder:
         return self.last
 
     def _send(self, member: Member, request: AppendRequest) -> Effect:
-        member.next_lsn, member.told_commit_lsn = request.end_lsn, self.commit_lsn
+        member.next_lsn, member.sent_commit_lsn = request.end_lsn, self.commit_lsn
         return Send(member.link, request)
 
     def feed_all(self, members: Sequence[Member]) -> list[Effect]:

@@ -361,7 +361,7 @@ class Leader:
         if taken.sent:
             for member in by_link.values():
                 member.next_lsn = window.end_lsn
-                member.told_commit_lsn = taken.told_commit_lsn
+                member.sent_commit_lsn = taken.sent_commit_lsn
         for link, flush_lsn, durable_commit_lsn in taken.acks:
             member = by_link[link]
             assert member.flush_lsn <= flush_lsn <= member.next_lsn, f"{flush_lsn=} {member=}"
@@ -419,7 +419,7 @@ class Leader:
 
     def _uninformed(self) -> list[Member]:
         """Return the members that neither an append nor a heartbeat has informed of commit_lsn."""
-        return [m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn]
+        return [m for m in self.members if m.attached and m.sent_commit_lsn < self.commit_lsn]
 
     def announce(self) -> list[Effect]:
         """Send commit_lsn to all members that lack its value at the last AnnounceSoon.
@@ -427,7 +427,7 @@ class Leader:
         Ask again if some have that value and lack a newer one: most next appends carry it."""
         owed_lsn, self._owed_lsn = self._owed_lsn or self.commit_lsn, None
         lacking = self._uninformed()
-        waiting = [m for m in lacking if m.told_commit_lsn < owed_lsn]
+        waiting = [m for m in lacking if m.sent_commit_lsn < owed_lsn]
         effects: list[Effect] = [self.feeder.heartbeat(m) for m in waiting]
         return effects + (self._announce_soon() if len(waiting) < len(lacking) else [])
 

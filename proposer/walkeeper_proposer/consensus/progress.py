@@ -63,13 +63,13 @@ class Member:
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
-    first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
+    first_lsn: Lsn = ZERO_LSN  # the message's: its oldest_lsn when it voted
     donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
     refused_ticks: int = 0  # how much longer we ask it for none at all
     is_tried: bool = False  # one read below donates_lsn is under way: its archive may have that WAL
     untried_ticks: int = 0  # how much longer no such read is sent
-    durable_commit_lsn: Lsn = ZERO_LSN
-    told_commit_lsn: Lsn = ZERO_LSN
+    durable_commit_lsn: Lsn = ZERO_LSN  # in its control file, so safe from a crash
+    sent_commit_lsn: Lsn = ZERO_LSN  # in our last append to it
     attached: bool = False
     is_late: bool = False  # its connection is newer than our ballot, and no witness has answered
     awaits_witness: bool = False  # is_late, and we may be an older copy of ourselves (witness.py)
@@ -223,7 +223,7 @@ class Member:
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn, self.refused_ticks = self.first_lsn, 0
         self.is_tried, self.untried_ticks = False, 0
-        self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
+        self.durable_commit_lsn = self.sent_commit_lsn = ZERO_LSN
         self.donated.clear()
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
@@ -116,13 +116,13 @@ class BackedOff:
 class StreamTaken:
     """The fast path sent WAL to all members, and reported the acks of some to the primary.
 
-    `sent`: each chunk with its CRC. `told_commit_lsn`: the commit_lsn in the last append.
+    `sent`: each chunk with its CRC. `sent_commit_lsn`: the commit_lsn in the last append.
     `acks`: link, flush_lsn and durable commit_lsn of the members that acknowledged.
     `owed_lsn`: the commit_lsn at the last AnnounceSoon, or when the fast path put AnnounceDue off.
     It is 0 if the fast path does not know it."""
 
     commit_lsn: int
-    told_commit_lsn: Lsn
+    sent_commit_lsn: Lsn
     sent: Sequence[tuple[memoryview, int]]
     acks: Sequence[tuple[int, int, int]]
     owed_lsn: int = 0

@@ -12,7 +12,7 @@ from psycopg import errors as pg_errors
 
 from walkeeper_common.addresses import is_host
 from walkeeper_common.errors import Refused
-from walkeeper_common.hidden_secrets import without_secrets
+from walkeeper_common.operator_text.hidden_secrets import without_secrets
 
 DIGITS = re.compile("[0-9]{1,5}")
 PORT_MAX = 65535

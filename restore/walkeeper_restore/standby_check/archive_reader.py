@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from walkeeper_common.ancestry_facts import Log
+from walkeeper_common.ancestry.ancestry_facts import Log
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, segment_name
 from walkeeper_common.timelines import Timelines, parse_timeline_file

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.ancestry import compare
-from walkeeper_common.ancestry_facts import (
+from walkeeper_common.ancestry.ancestry_facts import (
     AnotherBranch,
     Comparing,
     Log,
@@ -25,6 +24,7 @@ from walkeeper_common.ancestry_facts import (
     Verdict,
     remedy,
 )
+from walkeeper_common.ancestry.branch_comparison import compare
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore import verdict as restoring

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from walkeeper_common.ancestry_facts import Checkpoint, Server
+from walkeeper_common.ancestry.ancestry_facts import Checkpoint, Server
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import SEGMENT_NAME, WAL_PAGE_BYTES, ZERO_LSN, Lsn, segment_name

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Self
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.ancestry_facts import Log
+from walkeeper_common.ancestry.ancestry_facts import Log
 from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.shell.committed_wal import Rejected
+from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_common.timelines import Timelines
 from walkeeper_restore.asking import Round
 from walkeeper_restore.verdict import (

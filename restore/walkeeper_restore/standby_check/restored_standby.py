@@ -10,7 +10,7 @@ again. An archive without safekeepers does not grow, so `prove` asks it only onc
 
 from __future__ import annotations
 
-from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch, Unknown
+from walkeeper_common.ancestry.ancestry_facts import AnotherBranch, SameBranch, Unknown
 from walkeeper_common.errors import Refused
 from walkeeper_restore import verdict as restoring
 from walkeeper_restore.guard import say

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from walkeeper_common.ancestry_facts import AnotherBranch, SameBranch, Unknown, Verdict
+from walkeeper_common.ancestry.ancestry_facts import AnotherBranch, SameBranch, Unknown, Verdict
 from walkeeper_common.errors import Refused
 from walkeeper_restore.standby_check.checking import Where, check, explained
 from walkeeper_restore.standby_check.sql_files import NotAllowed, SqlFiles

@@ -18,7 +18,7 @@ from walkeeper_archive.layout import Kind, WalFile
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.guarded_job import without_defects
 from walkeeper_safekeeper.driver import Driver
 

@@ -24,7 +24,7 @@ from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
 from walkeeper_archive.layout import WalFile
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread
+from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving.guarded_job import without_defects
 from walkeeper_safekeeper.storage.wal_store import WalStore
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from walkeeper_common.errors import NoSpace, Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
-from walkeeper_common.shell.worker_thread import WorkerThread, call, resolve
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call, resolve
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 

@@ -20,7 +20,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.committed_wal import Safekeeper
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 from walkeeper_common.wire.messages import AcceptorGreeting
 from walkeeper_common.wire.range_digest import DigestQuery
 

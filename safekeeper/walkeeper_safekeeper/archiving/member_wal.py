@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.shell.committed_wal import Safekeeper
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
+from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
 from walkeeper_safekeeper.archiving.member_copies import OwnLog, another_member
 
 logger = logging.getLogger("walkeeper.log")

@@ -32,7 +32,7 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_common.timelines import Timelines, numbers_served
 from walkeeper_safekeeper.archiving.archive_survey import ArchiveSurvey
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal, ArchivedWalReader

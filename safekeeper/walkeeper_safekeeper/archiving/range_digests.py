@@ -24,7 +24,7 @@ from walkeeper_archive.errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.member_copies import Wanted, peer_digest
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.storage.wal_store import WalStore

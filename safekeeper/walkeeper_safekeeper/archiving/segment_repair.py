@@ -19,7 +19,7 @@ from walkeeper_archive.errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import StorageError, WalRemoved
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.member_copies import Wanted, agreed_copy
 from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.archiving.range_digests import ARCHIVE

@@ -12,9 +12,9 @@ import logging
 import select
 from typing import Protocol
 
-from walkeeper_common.identity import NOBODY
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.operator_log import alike
+from walkeeper_common.access.identity import NOBODY
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_safekeeper.connections.waiting_line import (
     Admission,
     LineLimits,

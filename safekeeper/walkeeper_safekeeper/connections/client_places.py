@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.identity import Identity, Role
+from walkeeper_common.access.identity import Identity, Role
 
 RESERVED_SHARE = 10  # one place of so many
 WATCHERS = frozenset((Role.MONITOR, Role.PROPOSER))

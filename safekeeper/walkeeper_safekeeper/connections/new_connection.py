@@ -22,21 +22,21 @@ from contextlib import suppress
 from struct import Struct
 from typing import Protocol, cast
 
+from walkeeper_common.access.certificate_identity import identity_of_certificate
+from walkeeper_common.access.identity import ANYBODY, NOBODY
 from walkeeper_common.addresses import shown_address
-from walkeeper_common.certificate_identity import identity_of_certificate
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import ANYBODY, NOBODY
 from walkeeper_common.postgres.pgwire import (
     GSSENC_REQUEST,
     SSL_REQUEST,
     SqlRefused,
     error_response,
 )
-from walkeeper_common.shell.credentials import ALPN, ALPN_POSTGRESQL
-from walkeeper_common.shell.operator_log import alike
-from walkeeper_common.shell.tls_layer import TlsLayer
-from walkeeper_common.shell.tls_transport import TlsTransport
+from walkeeper_common.shell.log_lines.operator_log import alike
+from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.tls_layer import TlsLayer
+from walkeeper_common.shell.tls.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_safekeeper.connections.waiting_line import Admission

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from walkeeper_common.access.identity import Identity, Role
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.identity import Identity, Role
 from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
     BeginCopy,

@@ -29,8 +29,8 @@ from walkeeper_common.history import (
     term_start,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.quorum import member_name
-from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
@@ -316,7 +316,7 @@ class Acceptor(LogPositions):
             if start < self.commit_lsn:
                 effects.append(EndReaders(start))
         self.write_lsn = self.flush_lsn = start
-        self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
+        self.commit_lsn = self.leader_commit_lsn = min(self.commit_lsn, start)
         self.term_start_lsn = term_start(elected.history, elected.ballot)
         self.restart_lsn = min(self.restart_lsn, self.term_start_lsn)  # others truncate to it
         self.durable = replace(
@@ -329,7 +329,7 @@ class Acceptor(LogPositions):
         )
         effects.append(Persist(self.durable))
         self.appender, self.elected, self.silent_ticks, self.acked_lsn = connection, True, 0, None
-        self.heard_commit_lsn = ZERO_LSN
+        self.elected_commit_lsn = ZERO_LSN
         self.unreached_lsn = unreached_start(self.durable)
         self.timelines = Timelines(elected.history)
         facts = (("ballot", elected.ballot), ("term_start", self.term_start_lsn), ("at", start))
@@ -419,7 +419,7 @@ class Acceptor(LogPositions):
             told.add(self.appender)
         self.waiting = [w for w in self.waiting if w not in waiting]
         self.appender = self.voted_lsn = None
-        self.elected, self.heard_commit_lsn = False, ZERO_LSN
+        self.elected, self.elected_commit_lsn = False, ZERO_LSN
         stale = RejectCode.STALE_GENERATION
         return [Note(text), *(self._reject(c, stale, text) for c in sorted(told))]
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.severity import Severity
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery

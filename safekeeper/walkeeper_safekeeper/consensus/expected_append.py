@@ -70,7 +70,7 @@ def expected_append(acceptor: Acceptor, connection: int) -> ExpectedAppend | Non
         timeline=acceptor.timelines.last,
         begin_lsn=end_lsn,
         end_lsn=end_lsn,
-        commit_lsn=acceptor.told_commit_lsn,
+        commit_lsn=acceptor.leader_commit_lsn,
         restart_lsn=acceptor.restart_lsn,
         crc=0,
         payload=b"",

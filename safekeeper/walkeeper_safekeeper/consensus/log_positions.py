@@ -19,17 +19,17 @@ class LogPositions:
     def __init__(self, durable: Durable, flush_lsn: Lsn) -> None:
         self.write_lsn = self.flush_lsn = flush_lsn
         self.commit_lsn = min(durable.commit_lsn, flush_lsn)
-        self.told_commit_lsn = self.commit_lsn
+        self.leader_commit_lsn = self.commit_lsn  # the highest that a leader announced
         self.restart_lsn = durable.restart_lsn
         self.acked_lsn: Lsn | None = None  # the newest flush_lsn acknowledged to `appender`
-        self.heard_commit_lsn = ZERO_LSN  # the newest of the elected leader, not our own
+        self.elected_commit_lsn = ZERO_LSN  # the last one of the leader elected here
         self.silent_ticks = 0
 
     def hear(self, commit_lsn: Lsn, restart_lsn: Lsn) -> None:
         """Take what an append of the elected leader says beside its WAL."""
         self.silent_ticks = 0
-        self.heard_commit_lsn = commit_lsn
-        self.told_commit_lsn = max(self.told_commit_lsn, commit_lsn)
+        self.elected_commit_lsn = commit_lsn
+        self.leader_commit_lsn = max(self.leader_commit_lsn, commit_lsn)
         self.restart_lsn = max(self.restart_lsn, restart_lsn)
 
     def on_appends_taken(self, taken: AppendsTaken) -> list[Effect]:
@@ -42,5 +42,5 @@ class LogPositions:
 
     def move_commit(self) -> list[Effect]:
         before_lsn = self.commit_lsn
-        self.commit_lsn = max(before_lsn, min(self.told_commit_lsn, self.flush_lsn))
+        self.commit_lsn = max(before_lsn, min(self.leader_commit_lsn, self.flush_lsn))
         return [CommitMoved(self.commit_lsn)] if self.commit_lsn > before_lsn else []

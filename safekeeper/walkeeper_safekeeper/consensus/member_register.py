@@ -38,7 +38,7 @@ class Member(Protocol):
     flush_lsn: Lsn
     commit_lsn: Lsn
     restart_lsn: Lsn
-    heard_commit_lsn: Lsn
+    elected_commit_lsn: Lsn
     term_start_lsn: Lsn
 
 
@@ -107,7 +107,7 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
         accepted=durable.accepted,
         # `elected` is of this generation, since leaving one ends it. A leader sends no commit_lsn
         # before it has committed its term's start, so its own commit_lsn counts, not ours.
-        has_committed=acceptor.elected and acceptor.heard_commit_lsn >= acceptor.term_start_lsn,
+        has_committed=acceptor.elected and acceptor.elected_commit_lsn >= acceptor.term_start_lsn,
         flush_lsn=acceptor.flush_lsn,
         commit_lsn=acceptor.commit_lsn,
         restart_lsn=acceptor.restart_lsn,

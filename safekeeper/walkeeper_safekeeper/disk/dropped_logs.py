@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable
 
 from walkeeper_common.errors import StorageError
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.storage.tombstones import Tombstone, Tombstones, decode, encode
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from walkeeper_common.errors import NoSpace, StorageError
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_safekeeper.disk.real_disk import is_no_space, make_directory
 from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 from walkeeper_safekeeper.storage.orphans import File

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import NoSpace, Refused, StorageError
-from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_safekeeper.disk.disk_times import DiskTimes, now_s
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.storage.disk_port import HALF_MADE

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import CorruptWal, Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.severity import Severity
-from walkeeper_common.shell.operator_log import log_note
-from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call
+from walkeeper_common.shell.log_lines.operator_log import log_note
+from walkeeper_common.shell.process.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.range_digest import DigestQuery, RangeDigest
 from walkeeper_common.wire.shared_slots import SharedSlots

@@ -17,9 +17,9 @@ from typing import TypeAlias
 from walkeeper_common.cluster_name import CLUSTER_NAME
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.shell.descriptors import kept_files_allowed
-from walkeeper_common.shell.version import program_version
-from walkeeper_common.shell.worker_thread import LoopShare
+from walkeeper_common.shell.process.descriptors import kept_files_allowed
+from walkeeper_common.shell.process.version import program_version
+from walkeeper_common.shell.process.worker_thread import LoopShare
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import JoinLog

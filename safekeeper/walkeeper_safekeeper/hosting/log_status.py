@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from walkeeper_common.history import History, closed_lsn, cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.quorum import Configuration, member_id
-from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text, wiped_member
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog

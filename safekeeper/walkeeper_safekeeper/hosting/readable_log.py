@@ -14,7 +14,7 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.shell.worker_thread import resolve
+from walkeeper_common.shell.process.worker_thread import resolve
 from walkeeper_common.timelines import served_file
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots

@@ -22,7 +22,7 @@ from typing import NoReturn, Protocol
 
 from walkeeper_common.errors import WalkeeperError, WalRemoved
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.shell.worker_thread import WorkerThread, call
+from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.record_steps import step

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from walkeeper_common.access.identity import NOBODY, Identity
+from walkeeper_common.access.users import User, Users
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.identity import NOBODY, Identity
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.postgres.sasl_messages import (
     authentication_sasl,
@@ -23,7 +24,6 @@ from walkeeper_common.postgres.sasl_messages import (
     parse_sasl_initial,
 )
 from walkeeper_common.postgres.scram import MESSAGE_BYTES_MAX, NONCE_BYTES, ScramServer
-from walkeeper_common.users import User, Users
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 
 SASL_BYTES_MAX = 2 * MESSAGE_BYTES_MAX  # a message, and the name of a mechanism

@@ -23,8 +23,8 @@ import psycopg
 from psycopg import conninfo
 from psycopg.rows import TupleRow
 
-from walkeeper_common.hidden_secrets import without_secrets
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.hidden_secrets import without_secrets
 from walkeeper_common.postgres.client_encoding import ClientEncoding
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.postgres.replication_commands import BEGIN_COPY

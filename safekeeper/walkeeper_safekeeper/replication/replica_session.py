@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
+from walkeeper_common.access.identity import ANYBODY, Identity
 from walkeeper_common.errors import (
     NoSpace,
     Refused,
@@ -28,7 +29,6 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
-from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.postgres.client_encoding import (
     SQL_ASCII,
     ClientEncoding,
@@ -66,8 +66,8 @@ from walkeeper_common.postgres.replication_commands import (
     is_empty,
     parse_command,
 )
-from walkeeper_common.shell.audit import Audit
-from walkeeper_common.shell.operator_log import alike
+from walkeeper_common.shell.log_lines.audit import Audit
+from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_safekeeper.connections.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers
 from walkeeper_safekeeper.replication.client_connection import (

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.wire.fields import UUID_BYTES, Reader, Writer
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.storage.sealed_file import seal, unseal
+from walkeeper_safekeeper.storage.sealed_file import flaws_with_remedy, seal, unseal
 
 MAGIC = b"WKCONTRL"
 # The second ends with the fields of a change of members, the third with donors as well.
@@ -59,13 +58,9 @@ def encode(durable: Durable) -> bytes:
 
 def decode(data: bytes, name: str) -> Durable:
     """Return the argument of `encode`. `name` is the path for the error text."""
-    try:
+    with flaws_with_remedy(name, _REMEDY):
         version, body = unseal(MAGIC, {VERSION, VERSION_CHANGED, VERSION_LATE}, data, name)
         return _decode_body(body, version)
-    except CorruptWal as error:
-        raise CorruptWal(f"{error}. {_REMEDY}") from error
-    except RemoteProtocolError as error:
-        raise CorruptWal(f"{name} has a right CRC and wrong fields ({error}). {_REMEDY}") from error
 
 
 def _decode_body(body: bytes, version: int) -> Durable:

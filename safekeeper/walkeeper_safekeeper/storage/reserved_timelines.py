@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from walkeeper_common.errors import CorruptWal, Refused, RemoteProtocolError
+from walkeeper_common.errors import Refused
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_safekeeper.storage.sealed_file import seal, unseal
+from walkeeper_safekeeper.storage.sealed_file import flaws_with_remedy, seal, unseal
 
 MAGIC = b"WKTLRESV"
 VERSION = 1
@@ -59,13 +59,9 @@ def encode(reserved: Reserved) -> bytes:
 def decode(data: bytes, name: str) -> Reserved:
     """Return the argument of `encode`. Raise CorruptWal, with `name` and the remedy."""
     remedy = "A promotion may be under way: end it, remove this file, then start this safekeeper"
-    try:
+    with flaws_with_remedy(name, remedy):
         _, body = unseal(MAGIC, {VERSION}, data, name)
         fields = Reader(body)
         owners = {fields.u32(): fields.text() for _ in range(fields.u32())}
         fields.done()
-    except CorruptWal as error:
-        raise CorruptWal(f"{error}. {remedy}") from error
-    except RemoteProtocolError as error:
-        raise CorruptWal(f"{name} has wrong fields ({error}). {remedy}") from error
     return Reserved(owners)

@@ -3,19 +3,21 @@
     magic (8 bytes) | version u32 | body length u32 | body | CRC-32C u32 of everything before it
 
 The control file, the WAL store's mark and replication slots use it. `unseal` raises CorruptWal with
-the file and its flaw. The caller adds the remedy, because only it knows the promises in the file.
+the file and its flaw. The caller names the remedy in `flaws_with_remedy`, because only it knows the
+promises in the file.
 There is no I/O here; `Disk.replace` makes a file durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from struct import Struct
 
 from crc32c import crc32c
 
 from walkeeper_common.buffers import Buffer
-from walkeeper_common.errors import CorruptWal
+from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 
 MAGIC_BYTES = 8
 _FRONT = Struct("!8sII")
@@ -51,3 +53,14 @@ def unseal(magic: bytes, versions: Collection[int], data: Buffer, name: str) -> 
             "Start it with the program that wrote it"
         )
     return version, data[_FRONT.size : -_CRC.size]
+
+
+@contextmanager
+def flaws_with_remedy(name: str, remedy: str) -> Iterator[None]:
+    """Raise CorruptWal with the remedy if the block finds a flaw of the envelope or the fields."""
+    try:
+        yield
+    except CorruptWal as error:
+        raise CorruptWal(f"{error}. {remedy}") from error
+    except RemoteProtocolError as error:
+        raise CorruptWal(f"{name} has a right CRC and wrong fields ({error}). {remedy}") from error

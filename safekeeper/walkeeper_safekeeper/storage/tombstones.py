@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.history import Ballot
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_safekeeper.storage.sealed_file import seal, unseal
+from walkeeper_safekeeper.storage.sealed_file import flaws_with_remedy, seal, unseal
 
 MAGIC = b"WKDROPPD"
 VERSION = 1
@@ -63,7 +62,7 @@ def encode(tombstones: Tombstones) -> bytes:
 def decode(data: bytes, name: str) -> Tombstones:
     """Return the argument of `encode`. Raise CorruptWal, with `name` and the remedy."""
     remedy = "Remove this file if no dropped log can come back, then start this safekeeper"
-    try:
+    with flaws_with_remedy(name, remedy):
         _, body = unseal(MAGIC, {VERSION}, data, name)
         fields = Reader(body)
         count = fields.u32()
@@ -72,8 +71,4 @@ def decode(data: bytes, name: str) -> Tombstones:
             for _ in range(count)
         )
         fields.done()
-    except CorruptWal as error:
-        raise CorruptWal(f"{error}. {remedy}") from error
-    except RemoteProtocolError as error:
-        raise CorruptWal(f"{name} has wrong fields ({error}). {remedy}") from error
     return Tombstones(dropped)

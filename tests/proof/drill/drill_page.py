@@ -9,7 +9,7 @@ from tests.house.monitoring.alerts import ALERTS
 from tests.proof.drill.all_incidents import NOT_DRILLED
 from tests.proof.drill.incident_run import Result
 from tests.proof.drill.views import ALERT, Sight
-from walkeeper_common.shell.version import program_version
+from walkeeper_common.shell.process.version import program_version
 
 HEAD = """\
 # The drill

@@ -16,7 +16,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from tests.tls_files import NOW, TlsFiles
 from walkeeper_admin.create import CreateSettings, create
-from walkeeper_common.identity import Role
+from walkeeper_common.access.identity import Role
 from walkeeper_lab.local.tcp_ports import free_port
 
 VICTIM = 3

@@ -124,9 +124,9 @@ class AcceptorNode:
         core = self.core
         return (
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
-            core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
+            core.commit_lsn, core.leader_commit_lsn, core.appender, core.elected, core.voted_lsn,
             core.acked_lsn, tuple(core.waiting), core.unreached_lsn, core.term_start_lsn,
-            core.heard_commit_lsn, core.restart_lsn, core.oldest_lsn,
+            core.elected_commit_lsn, core.restart_lsn, core.oldest_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -137,7 +137,7 @@ class AcceptorNode:
         core._ticks = core.silent_ticks = core.truncations = 0
         core._record_end = None
         if not self.keeps_leaders:
-            core.heard_commit_lsn = ZERO_LSN
+            core.elected_commit_lsn = ZERO_LSN
         if not self.folds:
             core.restart_lsn = CREATION
             core.durable = replace(core.durable, restart_lsn=CREATION)
@@ -283,7 +283,7 @@ class AcceptorNode:
     def restarted(self) -> Acceptor:
         """Return a core that knows what this one does, but for the leader that it followed."""
         core, old = self._started(), self.core
-        core.commit_lsn = core.told_commit_lsn = old.commit_lsn
+        core.commit_lsn = core.leader_commit_lsn = old.commit_lsn
         core.durable, core.restart_lsn = old.durable, old.restart_lsn
         core._record_end = None
         return core

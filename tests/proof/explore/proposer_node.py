@@ -234,7 +234,7 @@ class ProposerNode:
         for member in core.members:
             member.sent_lsn = sent_lsn  # before next_lsn is forgotten below
             member.silent_ticks = member.refused_ticks = member.late_ticks = 0
-            member.told_commit_lsn = ZERO_LSN
+            member.sent_commit_lsn = ZERO_LSN
             if not self.closes:  # a close is reported when a quorum knows of it
                 member.durable_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK

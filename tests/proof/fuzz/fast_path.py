@@ -107,7 +107,7 @@ def _slowly(core: Acceptor, frames: bytearray, flush_lsn: Lsn) -> tuple[bytes, l
 
 def _state(core: Acceptor) -> tuple[object, ...]:
     ends = core.write_lsn, core.flush_lsn, core.acked_lsn, core.commit_lsn
-    return (*ends, core.told_commit_lsn, core.restart_lsn, core.durable, core.appender)
+    return (*ends, core.leader_commit_lsn, core.restart_lsn, core.durable, core.appender)
 
 
 def _append_seeds() -> Iterable[bytes]:
@@ -117,7 +117,7 @@ def _append_seeds() -> Iterable[bytes]:
             at, appends = 0, list[AppendRequest]()
             for size in sizes:
                 begin, payload = acceptor.flush_lsn + at, wal[at : at + size]
-                lsns = (begin, begin + size, acceptor.told_commit_lsn + commit, START)
+                lsns = (begin, begin + size, acceptor.leader_commit_lsn + commit, START)
                 appends.append(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
                 at += size
             yield bytes(frames_of(*appends))

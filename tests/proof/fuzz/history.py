@@ -126,7 +126,7 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 
 def run_names(data: bytes) -> None:
     """Read names of files in an archive, and the text of a history file."""
-    from walkeeper_common.printable import printable
+    from walkeeper_common.operator_text.printable import printable
     from walkeeper_wal.errors import HistoryError
     from walkeeper_wal.sources.segment_timelines import parse_history
 

@@ -28,7 +28,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.pgwire import QUERY_BYTES_MAX, SqlRefused
 from walkeeper_common.postgres.replication_commands import is_empty, parse_command
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.wire.framing import crc_of, decode
 from walkeeper_common.wire.messages import (

@@ -13,7 +13,13 @@ ANCESTRY = (
         "the-number-is-believed",
         "R23",
         "a server's WAL is compared with the log's, byte for byte",
-        (Edit("ancestry._difference", "if ours == theirs:\n    return None\n", "return None"),),
+        (
+            Edit(
+                "branch_comparison._difference",
+                "if ours == theirs:\n    return None\n",
+                "return None",
+            ),
+        ),
         turns_red=TESTS + "test_two_promotions_with_one_number_are_two_branches[3-3]",
         why_named=ONE_NUMBER,
     ),
@@ -53,7 +59,7 @@ ANCESTRY = (
         "pg_rewind is named only if the timelines that share a number are the same ones",
         (
             Edit(
-                "ancestry.compare",
+                "branch_comparison.compare",
                 "if isinstance(verdict, AnotherBranch):\n"
                 "    return verdict\n"
                 "return replace(refusal, lsn=part_lsn, can_rewind=isinstance(verdict, "

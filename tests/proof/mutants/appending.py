@@ -122,8 +122,8 @@ APPENDING = (
         (
             Edit(
                 "LogPositions.move_commit",
-                "min(self.told_commit_lsn, self.flush_lsn)",
-                "self.told_commit_lsn",
+                "min(self.leader_commit_lsn, self.flush_lsn)",
+                "self.leader_commit_lsn",
             ),
         ),
     ),

@@ -160,8 +160,8 @@ ELECTING = (
         (
             Edit(
                 "Acceptor.become_follower",
-                "self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)",
-                "self.told_commit_lsn = self.commit_lsn",
+                "self.commit_lsn = self.leader_commit_lsn = min(self.commit_lsn, start)",
+                "self.leader_commit_lsn = self.commit_lsn",
             ),
             Edit(
                 "Acceptor.become_follower",

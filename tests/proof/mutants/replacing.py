@@ -79,7 +79,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "Acceptor._leave_generation",
-                "self.elected, self.heard_commit_lsn = False, ZERO_LSN",
+                "self.elected, self.elected_commit_lsn = False, ZERO_LSN",
             ),
         ),
         turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
@@ -292,7 +292,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "members_state",
-                "acceptor.heard_commit_lsn >= acceptor.term_start_lsn",
+                "acceptor.elected_commit_lsn >= acceptor.term_start_lsn",
                 "acceptor.commit_lsn >= acceptor.term_start_lsn",
             ),
         ),

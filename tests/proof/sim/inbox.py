@@ -12,7 +12,7 @@ import asyncio
 from typing import Protocol
 
 from tests.proof.sim.world import World
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message
 
 BUSY_MS = (0, 0, 1, 10, 100)

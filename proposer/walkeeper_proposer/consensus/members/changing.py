@@ -34,6 +34,7 @@ from typing import TypeAlias
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN
+from walkeeper_common.operator_text.zones import refuse_zone_stop
 from walkeeper_common.quorum import (
     Configuration,
     MemberSet,
@@ -56,7 +57,6 @@ from walkeeper_common.wire.member_change import (
     with_ids,
 )
 from walkeeper_common.wire.requests import LogQuery, LogState
-from walkeeper_common.zones import refuse_zone_stop
 from walkeeper_proposer.consensus.members.deciding import (
     Answers,
     Batch,

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from walkeeper_common.operator_text.zones import zone_that_stops
 from walkeeper_common.quorum import (
     Configuration,
     MemberSet,
@@ -26,7 +27,6 @@ from walkeeper_common.quorum import (
     spare_id,
     spare_zone,
 )
-from walkeeper_common.zones import zone_that_stops
 from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.members.newcomers import Newcomer
 from walkeeper_proposer.consensus.progress import Member

@@ -1,0 +1,1 @@
+"""The identity of a connection and its rights: roles, passwords and the rules of HTTP."""

@@ -1,0 +1,1 @@
+"""Text that an operator reads: printable names, times, hidden secrets, severity, zones."""

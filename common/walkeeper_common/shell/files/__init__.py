@@ -1,0 +1,1 @@
+"""Files that a process must keep private, read again or make durable."""

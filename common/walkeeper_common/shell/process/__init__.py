@@ -1,0 +1,1 @@
+"""The process itself: its event loop, threads, descriptors, memory, version and output."""
