@@ -118,7 +118,11 @@ LOST_REMEDY = (
     "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
 )
-
+# In place of those of `unreachable`, if the host accepts connections.
+HANGS = (
+    "accepts connections and does not answer",
+    "look at its log and its disk: a sync may hang; restart it if the disk is well",
+)
 CHANGE_REMEDY = (
     "wait until it has joined; commits go on. If it does not come, start it, or take the change "
     "back: `walkeeper members cancel`, for a replacement `walkeeper replace --cancel`"
@@ -137,7 +141,7 @@ def judge(document: dict[str, Any]) -> Verdict:
     if blocking is not None:
         blocking = replace(blocking, since=_hang_since(cluster))
         return Verdict(blocking.state, blocking.text, (blocking, *members))
-    reasons = [*_hanging(cluster)]
+    reasons = [*_hanging(cluster, lines)]
     if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
@@ -203,7 +207,7 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
     for line in lines:
         if (code := trouble_of(line)) is None:
             continue
-        words, remedy = TROUBLES[code]
+        words, remedy = HANGS if line.get("hangs") else TROUBLES[code]
         text = f"{name_of(line)} ({words})"
         if code in ("failed", "refusing", "refused", "wrong_log"):
             text = f"{name_of(line)} ({words}: {line['error']})"
@@ -321,7 +325,7 @@ def _hang_since(cluster: dict[str, Any]) -> str | None:
     return since
 
 
-def _hanging(cluster: dict[str, Any]) -> list[Reason]:
+def _hanging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[Reason]:
     """Return the reasons for which commits hang or fail although the safekeepers are well."""
     primary = cluster.get("primary")
     if primary is None:
@@ -341,12 +345,22 @@ def _hanging(cluster: dict[str, Any]) -> list[Reason]:
         return [Reason("not_streaming", State.CRITICAL, text, remedy, primary["since"])]
     if primary["waiting"]:
         text = f"{primary['waiting']} commits wait since {primary['waiting_since']}"
-        remedy = (
-            "see which standbys synchronous_standby_names wants, and which member is slow; "
-            "`walkeeper detach` releases commits, without the quorum's guarantee"
-        )
+        look = "see which standbys synchronous_standby_names wants, and which member is slow"
+        if slow := _unsynced(lines):
+            text += f"; {', '.join(slow)} {'has' if len(slow) == 1 else 'have'} WAL to sync to disk"
+            look = "if these disks stay slow, repair or replace them"
+        remedy = f"{look}; `walkeeper detach` releases commits, without the quorum's guarantee"
         return [Reason("commits_wait", State.CRITICAL, text, remedy, primary["waiting_since"])]
     return []
+
+
+def _unsynced(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the members that have received WAL and not synced it; an old version says nothing."""
+    return [
+        name_of(line)
+        for line in lines
+        if line["reachable"] and line.get("write_lsn") not in (None, line["flush_lsn"])
+    ]
 
 
 def _unprotected(cluster: dict[str, Any]) -> list[Reason]:

@@ -39,7 +39,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import printable
 from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.quorum import member_id
-from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
+from walkeeper_common.shell.safekeeper_links.safekeeper_client import Hangs, ask
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
@@ -49,6 +49,7 @@ COLUMNS = (
     "incarnation",
     "term",
     "last_log_term",
+    "write_lsn",
     "flush_lsn",
     "commit_lsn",
     "restart_lsn",
@@ -136,7 +137,7 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
     try:
         answer = await ask(address, StatusRequest(cluster), timeout_s)
     except Unreachable as error:
-        return {**shown, "error": str(error)}
+        return {**shown, "error": str(error), "hangs": isinstance(error, Hangs)}
     if isinstance(answer, Reject):
         return {**shown, "reachable": True, "error": answer.text}
     if not isinstance(answer, StatusResponse):
@@ -175,6 +176,7 @@ def _everyone(facts: dict[str, Any]) -> set[str]:
 
 def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
     line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
+    line["hangs"] = bool(answer.get("hangs"))
     line["standbys"] = answer.get("standbys") or []
     line["slots"] = answer.get("slots") or []
     line["history"] = answer.get("history") or []

@@ -61,6 +61,10 @@ class Incidents:
         lines = [line for member in view.members for line in self._member(member, view)]
         return lines + self._guarantee(view) + self._commits(view, now_s)
 
+    def has_waited(self, now_s: float) -> bool:
+        """Return True if WAL has waited for a quorum for HANG_S without a move of commit_lsn."""
+        return self._still is not None and now_s - self._still[1] >= HANG_S
+
     def _member(self, member: MemberView, view: LeaderView) -> list[Line]:
         before = self._attached.get(member.address)
         self._attached[member.address] = member.attached
@@ -110,7 +114,7 @@ class Incidents:
             self._still = (view.commit_lsn, now_s)
         if self._hang_since is None:
             return self._begin(view, attached, now_s)
-        if is_short or (self._still is not None and now_s - self._still[1] >= HANG_S):
+        if is_short or self.has_waited(now_s):
             return []
         waited_s, self._hang_since = now_s - self._hang_since, None
         return [Line(Severity.LOG, f"commits go on after {waited_s:.0f} s")]

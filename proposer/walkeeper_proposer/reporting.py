@@ -71,11 +71,15 @@ class PrimaryReporter:
             await asyncio.sleep(LOOK_S)
 
     async def watch(self) -> NoReturn:
-        """Log members that leave or come back, and commits that hang, until cancelled."""
+        """Log members that leave or come back, and commits that hang, until cancelled.
+
+        The primary, asked soon while WAL waits, says how many commits wait and since when."""
         incidents, loop = Incidents(), asyncio.get_running_loop()
         while True:
             for line in incidents.observe(self._view(), loop.time()):
                 log_note(logger, line.text, (), line.severity)
+            if incidents.has_waited(loop.time()):
+                self._sync_state.ask_soon()
             await asyncio.sleep(LOOK_S)
 
     def _view(self) -> LeaderView | None:

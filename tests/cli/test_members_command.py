@@ -24,6 +24,8 @@ from walkeeper_admin.members import (
     show,
     table,
 )
+from walkeeper_admin.status import table as status_table
+from walkeeper_admin.status import with_verdict
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, Unreachable
@@ -76,6 +78,17 @@ def test_which_members_hold_a_range_is_shown() -> None:
     assert located(found, Lsn(0x300)) == "0/300: on 1, 2, 4"
     assert located(found, Lsn(0x500)) == "0/500: no member that answers holds it"
     assert "begins at 0/300: 512 bytes of older WAL to copy" in table(found)
+
+
+@pytest.mark.parametrize("reason", [None, "--fill-rate is 0"])
+def test_a_member_that_lacks_wal_says_why_nothing_is_copied(reason: str | None) -> None:
+    lines = [held(1, "0/100", "0/500"), held(2, "0/300", "0/500", 512) | {"lacks_reason": reason}]
+    found = members_document(facts(members=["1#a", "2#a"]), lines)
+    row = next(each for each in table(found).splitlines() if "older WAL to copy" in each)
+    assert row.endswith("512 bytes of older WAL to copy" + (f"; {reason}" if reason else ""))
+    status = document(*lines)
+    how = f"is not copied: {reason}" if reason else "is being copied to it"
+    assert f"which other members hold; it {how}" in status_table(with_verdict(status))
 
 
 def test_while_members_change_both_sets_are_shown() -> None:

@@ -58,6 +58,43 @@ def test_a_copied_segment_is_followed_by_a_pause_of_its_time(
     assert paused == [pause_s] and driver.store.first_lsn == 4 * SEGMENT_BYTES
 
 
+@pytest.mark.parametrize(
+    ("lacks_bytes", "offload", "problem", "rate", "reason"),
+    [
+        (0, object(), "the copy stops", 0, None),
+        (9, object(), "the copy stops", 0, "the archive is to have it and has not all of it yet"),
+        (9, None, None, 0, "--fill-rate is 0"),
+        (9, None, "the copy stops", 0, "--fill-rate is 0"),
+        (9, None, "the copy stops", 1, "the copy stops"),
+        (9, None, None, 1, None),
+    ],
+    ids=("nothing", "archive", "rate", "rate-first", "problem", "under-way"),
+)
+def test_a_log_that_lacks_wal_says_why_nothing_is_copied(
+    lacks_bytes: int, offload: object, problem: str | None, rate: int, reason: str | None
+) -> None:
+    filling = SimpleNamespace(problem=problem)
+    found = reason_of(lacks_bytes, offload=offload, back_fill=filling, rate=rate)
+    assert found == reason or (reason and found and found.startswith(reason)), found
+
+
+def test_a_log_without_other_members_names_the_option_that_gives_them() -> None:
+    found = reason_of(9, offload=None, back_fill=None, rate=1)
+    assert found == "no address of another member is known: start it with --repair-from"
+
+
+def reason_of(lacks_bytes: int, *, offload: object, back_fill: object, rate: int) -> str | None:
+    """Return the reason of a log in this state."""
+    log = SimpleNamespace(
+        lacks_bytes=lacks_bytes, offload=offload, back_fill=back_fill,
+        _settings=SimpleNamespace(fill_bytes_s=rate),
+    )  # fmt: skip
+    reason = HostedLog.lacks_reason
+    assert isinstance(reason, property) and reason.fget is not None
+    found: str | None = reason.fget(log)
+    return found
+
+
 @pytest.mark.parametrize(("rate", "fills"), [(1, True), (0, False)])
 def test_a_rate_of_zero_copies_nothing(rate: int, fills: bool) -> None:
     settings = SafekeeperSettings(1, "data", ("h", 1), scrub_bytes_s=0, fill_bytes_s=rate)

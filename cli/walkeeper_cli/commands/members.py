@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from walkeeper_cli.commands.replace import Newcomer
 from walkeeper_cli.history.wal_options import LsnText
@@ -57,6 +58,17 @@ class ShowUnlessTold(click.Group):
         if not is_help and not is_typed and (not args or args[0].startswith("-")):
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, or the options of `show`, which need no command."""
+        found = super().shell_complete(ctx, incomplete)
+        show = self.get_command(ctx, "show")
+        if show is None or not incomplete.startswith("-"):
+            return found
+        known = {each.value for each in found}
+        below = click.Context(show, info_name="show", parent=ctx, resilient_parsing=True)
+        options = show.shell_complete(below, incomplete)
+        return [*found, *(each for each in options if each.value not in known)]
 
 
 @click.group("members", cls=ShowUnlessTold, short_help="Show the members of a log, or change them.")

@@ -7,6 +7,7 @@ but no commit waits for it any more. The answer needs SQL, and the rights of a p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -63,6 +64,7 @@ class SyncState:
     def __init__(self, dsn: str, application_name: str) -> None:
         self._dsn, self._application_name = dsn, application_name
         self.commits = UNKNOWN
+        self._wanted = asyncio.Event()
 
     @property
     def value(self) -> str | None:
@@ -72,11 +74,19 @@ class SyncState:
     def is_waited_for(self) -> bool | None:
         return None if self.value in (None, ABSENT) else self.value in WAITED_FOR
 
+    def ask_soon(self) -> None:
+        """Ask within ASK_AGAIN_S: WAL waits for a quorum, so commits may wait."""
+        self._wanted.set()
+
     async def watch(self) -> NoReturn:
-        """Ask until cancelled, more often while no commit waits for this proposer."""
+        """Ask until cancelled, more often while commits hang or wait for nobody."""
         while True:
             self.commits = await self._asked()
-            await asyncio.sleep(ASK_S if self.is_waited_for else ASK_AGAIN_S)
+            await asyncio.sleep(ASK_AGAIN_S)
+            if self.is_waited_for and not self.commits.waiting:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.wait(), ASK_S - ASK_AGAIN_S)
+            self._wanted.clear()
 
     async def _asked(self) -> Commits:
         try:

@@ -27,6 +27,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "incarnation": durable.incarnation.hex(),
         "term": durable.ballot.term,
         "last_log_term": history[-1].ballot.term,
+        "write_lsn": str(acceptor.write_lsn),
         "flush_lsn": str(acceptor.flush_lsn),
         "commit_lsn": str(acceptor.commit_lsn),
         "restart_lsn": str(acceptor.restart_lsn),

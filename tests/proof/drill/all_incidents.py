@@ -22,6 +22,7 @@ INCIDENTS: tuple[type[Incident], ...] = (
     member.SlowMember,
     load.LaggingMember,
     load.SlowQuorum,
+    load.SlowMajority,
     primary.ProposerKilled,
     set_up.TwoProposers,
     set_up.TwoSupervisors,

@@ -12,9 +12,12 @@ import psycopg
 from tests.proof.drill.incident import Commits, Expected, Incident
 from tests.proof.drill.member_incidents import TwoMembersDown
 from tests.support.cluster import lsn_of
+from tests.support.waiting import wait_until
 
 VICTIM = 3
 SLOW_MS = 800
+WARNING_MS = 50
+STILL_MS = 40_000  # no commit returns while an alert waits for its 30 s
 VERY_SLOW_MS = 600  # an append may have eight segments, each with a sync
 LAG_BYTES = 128 << 20
 BULK = "SELECT count(pg_logical_emit_message(true, 'bulk', repeat(md5(i::text), 16384)))"
@@ -108,3 +111,31 @@ class SlowQuorum(Incident):
         for disk in self.stage.steered:
             disk.well()
         self._load.stop()
+
+
+class SlowMajority(Incident):
+    name = "slow_majority"
+    about = "Each fdatasync of two of three safekeepers takes 40 s longer."
+    expected = Expected(
+        status="commits_wait", exit_code=2, alerts=("WalkeeperCommitsWait",),
+        check="FAILED members: .*commits wait since .*safekeeper 2, safekeeper 3 have WAL to sync",
+        log="proposer: .*ERROR.*commits hang: .*no quorum has acknowledged",
+        metrics=r"walkeeper_proposer_commits_waiting\{.*\} [1-9]", page='"waiting": ?[1-9]',
+        remedy="if these disks stay slow, repair or replace them",
+    )  # fmt: skip
+    remedied = "other disks."
+
+    def cause(self) -> None:
+        """Slow the disks step by step: their syncs leave the event loop before they hang."""
+        disks = self.stage.steered[1:VICTIM]
+        for disk in disks:
+            disk.slow(WARNING_MS, match="/wal/")
+        self.stage.fill(8)
+        wait_until(lambda: all(disk.delayed for disk in disks))
+        for disk in disks:
+            disk.slow(STILL_MS, match="/wal/")
+        self.stage.begin()
+
+    def mend(self) -> None:
+        for disk in self.stage.steered[1:VICTIM]:
+            disk.well()

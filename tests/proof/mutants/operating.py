@@ -21,6 +21,8 @@ CONNECTING = "tests/proposer/test_connection_errors.py::test_"
 AWAY = "tests/proposer/test_away_members.py::test_"
 JOURNAL = "tests/common/test_journal_stream.py::test_"
 DELIVERY = "tests/proposer/test_report_delivery.py::test_"
+LACKING = "tests/safekeeper/test_fill_rate.py::test_a_log_that_lacks_wal_says_why_nothing_is_copied"
+WAITING = "tests/proposer/test_waiting_commits.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
@@ -87,6 +89,84 @@ OPERATING = (
         turns_red="tests/cli/test_completion.py::test_"
         "each_option_and_each_command_is_completed[members-]",
         why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "members-without-options",
+        "members",
+        "the tab key after `walkeeper members --` offers the options of `show`",
+        (Edit("ShowUnlessTold.shell_complete", 'not incomplete.startswith("-")', "True"),),
+        turns_red="tests/cli/test_completion.py::test_"
+        "a_group_that_shows_unless_told_completes_the_options_of_show",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "hang-not-asked-about",
+        "reporting",
+        "the primary is asked for waiting commits as soon as WAL waits for a quorum",
+        (Edit("PrimaryReporter.watch", "incidents.has_waited(loop.time())", "False"),),
+        turns_red=WAITING + "wal_without_a_quorum_lets_the_primary_be_asked_soon[waits]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "end-of-a-hang-seen-late",
+        "sync_state",
+        "while commits wait, the primary is asked each second",
+        (
+            Edit(
+                "SyncState.watch",
+                "self.is_waited_for and not self.commits.waiting",
+                "self.is_waited_for",
+            ),
+        ),
+        turns_red=WAITING
+        + "a_request_to_ask_soon_ends_the_pause_and_the_end_of_a_hang_is_seen_soon",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "slow-disk-unnamed",
+        "log_verdict",
+        "commits that wait name the members whose disks still have to sync WAL",
+        (
+            Edit(
+                "log_verdict._unsynced",
+                'line.get("write_lsn") not in (None, line["flush_lsn"])',
+                "False",
+            ),
+        ),
+        turns_red="tests/cli/test_hanging_disks.py::test_"
+        "commits_that_wait_name_the_members_whose_disks_still_sync[two]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "hung-process-taken-for-dead",
+        "safekeeper_client",
+        "a safekeeper that accepts connections and does not answer hangs",
+        (Edit("safekeeper_client.ask", "late = Hangs", "late = Unreachable"),),
+        turns_red="tests/cli/test_hanging_disks.py::test_"
+        "a_process_that_accepts_connections_and_does_not_answer_is_told_from_a_dead_one",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "stopped-copy-without-its-reason",
+        "hosted_log",
+        "a log with --fill-rate 0 says why older WAL is not copied to it",
+        (
+            Edit(
+                "HostedLog.lacks_reason",
+                'self.back_fill.problem if self._settings.fill_bytes_s else "--fill-rate is 0"',
+                "self.back_fill.problem",
+            ),
+        ),
+        turns_red=LACKING + "[rate]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "archive-not-named-as-the-reason",
+        "hosted_log",
+        "a log with an archive that lacks WAL names the archive, which has to have it first",
+        (Edit("HostedLog.lacks_reason", "self.offload is not None", "False"),),
+        turns_red=LACKING + "[archive]",
+        why_named=NO_STATUS,
     ),
     Mutant(
         "marks-beside-the-journal",

@@ -126,7 +126,7 @@ WHOLE = (
     ),
     Stage(
         "drill",
-        "31 incidents on real processes, and the answer of every view of an operator",
+        "32 incidents on real processes, and the answer of every view of an operator",
         f"{PYTHON} -m tests.proof.drill",
         needs_minutes=25,
         needs_root=True,

@@ -17,16 +17,21 @@ class NoAnswer(Unreachable):
     """The safekeeper closed the connection on the question: its version does not know it."""
 
 
+class Hangs(Unreachable):
+    """The safekeeper accepted the connection and said nothing in time: it or its disk hangs."""
+
+
 async def ask(
     address: Address, question: Message, timeout_s: float, *, after: Sequence[Message] = ()
 ) -> Message:
     """Return the first message that comes back. Unreachable names the address and the reason.
 
     Messages in `after` are sent before the question, and have no answer."""
-    shown = shown_address(address)
+    shown, late = shown_address(address), Unreachable
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await open_streams(address)
+            late = Hangs
             try:
                 conversation = Conversation(identity_of(writer.transport))
                 writer.write(b"".join(map(conversation.ask, (*after, question))))
@@ -34,7 +39,7 @@ async def ask(
             finally:
                 writer.close()
     except TimeoutError:
-        raise Unreachable(f"safekeeper at {shown} did not answer within {timeout_s:g} s") from None
+        raise late(f"safekeeper at {shown} did not answer within {timeout_s:g} s") from None
     except OSError as error:
         raise Unreachable(f"safekeeper at {shown} is unreachable: {error}") from error
     except Closed as error:
