@@ -214,10 +214,37 @@ def test_rows_written_with_minimal_wal_are_not_called_complete(
     assert "is of wal_level = minimal, without bulk loads" in coverage_of(past)
 
 
-def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
-    (tmp_path / "global").mkdir()
-    (tmp_path / "PG_VERSION").write_text("17\n")
-    (tmp_path / "global" / "pg_control").write_bytes(bytes(8192))
+def _without_files(server: PostgresServer, directory: Path) -> Path:
+    """Make a backup of no more than the server's pg_control; return the path of that."""
+    (directory / "global").mkdir()
+    (directory / "PG_VERSION").write_text("17\n")
+    control = directory / "global" / "pg_control"
+    control.write_bytes((server.data / "global" / "pg_control").read_bytes())
+    return control
+
+
+def test_a_damaged_pg_control_is_refused_with_the_remedy(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    control = _without_files(server, tmp_path)
+    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    whole = control.read_bytes()
+    assert BaseDirectory(str(tmp_path)).redo_lsn == 0x4000028
+    for at in range(292):
+        control.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(HistoryError, match=r"pg_control: .*; read another copy"):
+            BaseDirectory(str(tmp_path))
+    for content in (b"", whole[:100], bytes(8192)):
+        control.write_bytes(content)
+        with pytest.raises(HistoryError, match=r"pg_control: .*; read another copy"):
+            BaseDirectory(str(tmp_path))
+    control.unlink()
+    with pytest.raises(HistoryError, match="pg_control: No such file or directory; read another"):
+        BaseDirectory(str(tmp_path))
+
+
+def test_an_incremental_backup_is_no_base(server: PostgresServer, tmp_path: Path) -> None:
+    _without_files(server, tmp_path)
     (tmp_path / "backup_label").write_text(
         "START WAL LOCATION: 0/4000028 (file 000000010000000000000004)\n"
         "INCREMENTAL FROM LSN: 0/2000028\nINCREMENTAL FROM TLI: 1\n"
