@@ -10,17 +10,51 @@ REDONE = "tests/replay/test_compiled_redo.py::test_"
 FILES = "tests/history/test_changed_files.py::test_"
 DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+TAIL = "tests/history/test_damaged_tail.py::test_"
 NO_TABLES = "the simulator has no tables"
+NO_ARCHIVES = "the simulator reads no archives"
 
 DOUBTING = (
     Mutant(
         "damage-ends-the-log",
         "reading",
         "a record that a later one names is damaged, and not the log's end",
-        (Edit("Reading._has_successor", "(rest.view('<u8') == lsn).any()", "False"),),
-        turns_red="tests/history/test_damaged_tail.py"
-        "::test_a_damaged_record_that_a_later_one_names_is_damage",
-        why_named="the simulator reads no archives",
+        (Edit("Reading._told_of_more", "later is None", "True"),),
+        turns_red=TAIL + "a_damaged_record_that_a_later_one_names_is_damage",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "lost-records-end-the-log",
+        "log_end",
+        "a whole record that follows a lost one tells that the log went on",
+        (Edit("log_end.later_record", "_is_whole(payload[start:])", "False"),),
+        turns_red=TAIL + "a_record_behind_lost_ones_tells_of_them",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "numbers-of-rows-are-records",
+        "log_end",
+        "only a record with a valid CRC tells of another one before it",
+        (Edit("log_end.later_record", "_is_whole(payload[start:])", "True"),),
+        turns_red=TAIL + "wal_of_another_place_and_numbers_of_rows_are_no_later_record",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "promised-wal-ends-early",
+        "reading",
+        "WAL that ends before the LSN of its name or receipt is damaged",
+        (Edit("Reading._told_of_more", "segment.known_end_lsn > lsn", "False"),),
+        turns_red=TAIL + "an_archive_that_has_more_by_its_names_is_damaged",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "damaged-pg-control-is-read",
+        "base",
+        "a pg_control without its CRC is refused",
+        (Edit("BaseDirectory._control", "parse_control_data(control)", "None"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_a_damaged_pg_control_is_refused_with_the_remedy",
+        why_named=NO_TABLES,
     ),
     Mutant(
         "other-methods-are-read-as-heap",
