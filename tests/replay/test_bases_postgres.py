@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
-from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.plan import Problem, make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {
@@ -241,6 +242,36 @@ def test_a_damaged_pg_control_is_refused_with_the_remedy(
     control.unlink()
     with pytest.raises(HistoryError, match="pg_control: No such file or directory; read another"):
         BaseDirectory(str(tmp_path))
+
+
+def test_two_visible_rows_of_one_oid_are_refused(server: PostgresServer) -> None:
+    server.sql("CREATE TABLE twin_a (id int)", "CREATE TABLE twin_b (id int)")
+    backup = server.base_backup()
+    try:
+        server.sql("INSERT INTO twin_a VALUES (1)")
+        base = BaseDirectory(str(backup.data))
+        assert _ids(_past(server, "public.twin_a", base.redo_lsn, base)) == [1]
+        path = backup.data / str(server.sql("SELECT pg_relation_filepath('pg_class')"))
+        one, other = (int(server.sql(f"SELECT '{n}'::regclass::oid")) for n in ("twin_a", "twin_b"))
+        data = path.read_bytes()
+        before = other.to_bytes(4, "little") + b"twin_b\0"
+        assert data.count(before) == 1
+        path.write_bytes(data.replace(before, one.to_bytes(4, "little") + b"twin_b\0"))
+        said = rf"pg_class: the rows .* are visible, and both have the key {one}; .* read another"
+        with pytest.raises(HistoryError, match=said):
+            _past(server, "public.twin_a", base.redo_lsn, base)
+        # A gap may have had the end of one of them, and `coverage` says so.
+        wal = open_files(str(server.data / "pg_wal"))
+        plan = make_plan(wal, start_lsn=base.redo_lsn)
+        gap = Problem("a segment", None, None, "is missing")
+        first = replace(plan.segments[0], problems=(gap,))
+        plan = replace(plan, segments=(first, *plan.segments[1:]))
+        skipped: list[Problem] = []
+        history = CatalogHistory.read(wal, plan, base=base, on_problem=skipped.append)
+        at = history.end_lsn
+        assert gap in skipped and one in history.at(at, history.database(at, "postgres")).classes
+    finally:
+        backup.delete()
 
 
 def test_an_incremental_backup_is_no_base(server: PostgresServer, tmp_path: Path) -> None:

@@ -48,6 +48,33 @@ DOUBTING = (
         why_named=NO_ARCHIVES,
     ),
     Mutant(
+        "doubled-rows-of-catalogs-are-chosen",
+        "catalog_history",
+        "two visible rows of a catalog with one key are refused",
+        (Edit("CatalogHistory._rows", "len(chosen) == 1", "False"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_two_visible_rows_of_one_oid_are_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rows-behind-a-gap-are-refused",
+        "catalog_history",
+        "rows behind WAL that was passed over may come twice",
+        (Edit("CatalogHistory._rows", "not self.has_gaps", "True"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_two_visible_rows_of_one_oid_are_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "guessed-rows-are-certain",
+        "row_versions",
+        "a row whose transaction ended before the WAL is visible by a guess",
+        (Edit("Versions.are_certain", "is_made & is_kept", "is_made | is_kept"),),
+        turns_red="tests/replay/test_doubled_rows.py"
+        "::test_hint_bits_and_commits_make_a_row_certain",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "damaged-pg-control-is-read",
         "base",
         "a pg_control without its CRC is refused",
