@@ -274,6 +274,35 @@ def test_two_visible_rows_of_one_oid_are_refused(server: PostgresServer) -> None
         backup.delete()
 
 
+def test_the_updater_in_the_last_multixact_of_a_backup_is_known(server: PostgresServer) -> None:
+    """Earlier minor versions set its end with the next multixact, so that it is 0 until then."""
+    server.sql(
+        "CREATE TABLE shared (id int PRIMARY KEY, n int)",
+        "CREATE TABLE beside (a int)",
+        "INSERT INTO shared VALUES (1, 1)",
+    )
+    with server.connect() as locks, server.connect() as updates:
+        locks.execute("BEGIN")
+        locks.execute("SELECT FROM shared FOR KEY SHARE")
+        updates.execute("UPDATE shared SET n = 2")
+        last = int(server.sql("SELECT next_multixact_id FROM pg_control_checkpoint()"))
+        locks.execute("COMMIT")
+    backup = server.base_backup()
+    try:
+        control = server.sql("SELECT next_multixact_id FROM pg_control_checkpoint()")
+        assert int(control) == last + 1
+        path = backup.data / "pg_multixact" / "offsets" / "0000"
+        data = bytearray(path.read_bytes())
+        data[4 * (last + 1) : 4 * (last + 2)] = bytes(4)
+        path.write_bytes(data)
+        base = BaseDirectory(str(backup.data))
+        server.sql("INSERT INTO beside VALUES (1)")
+        past = _past(server, "public.shared", base.redo_lsn, base)
+        assert (past["n"].to_pylist(), coverage_of(past)) == ([2], COMPLETE)
+    finally:
+        backup.delete()
+
+
 def test_an_incremental_backup_is_no_base(server: PostgresServer, tmp_path: Path) -> None:
     _without_files(server, tmp_path)
     (tmp_path / "backup_label").write_text(

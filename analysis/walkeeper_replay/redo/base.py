@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from struct import unpack_from
 
@@ -220,18 +221,22 @@ class BaseDirectory:
         return status in (_COMMITTED, _SUB_COMMITTED)
 
     def updater(self, multixact: int) -> int | None:
-        """Return the updater; members lie from this multixact's offset to the next one's."""
+        """Return the updater; members lie from this multixact's offset to the next one's.
+
+        The last multixact has no next one. Then its members end with a member without an xid.
+        """
         begin, end = self._offset(multixact), self._offset(multixact + 1)
         if begin is None or not begin:
             return None
-        for member in range(begin, end if end else begin + 1):
+        for member in range(begin, end) if end else count(begin):
             group, within = divmod(member, _MEMBERS_PER_GROUP)
             page = self._slru("pg_multixact/members", group // _GROUPS_PER_PAGE)
             if page is None:
                 return None
             at = group % _GROUPS_PER_PAGE * _GROUP_BYTES
-            if page[at + within] >= 4:
-                return int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+            xid = int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+            if page[at + within] >= 4 or not xid:
+                return xid
         return 0
 
     def _offset(self, multixact: int) -> int | None:

@@ -66,6 +66,15 @@ DOUBTING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "last-multixact-has-one-member",
+        "base",
+        "the members of a backup's last multixact are read to their end",
+        (Edit("BaseDirectory.updater", "count(begin)", "range(begin, begin + 1)"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_the_updater_in_the_last_multixact_of_a_backup_is_known",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "guessed-rows-are-certain",
         "row_versions",
         "a row whose transaction ended before the WAL is visible by a guess",
