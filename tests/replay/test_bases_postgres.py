@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
-from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.plan import Problem, make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {
@@ -214,10 +215,96 @@ def test_rows_written_with_minimal_wal_are_not_called_complete(
     assert "is of wal_level = minimal, without bulk loads" in coverage_of(past)
 
 
-def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
-    (tmp_path / "global").mkdir()
-    (tmp_path / "PG_VERSION").write_text("17\n")
-    (tmp_path / "global" / "pg_control").write_bytes(bytes(8192))
+def _without_files(server: PostgresServer, directory: Path) -> Path:
+    """Make a backup of no more than the server's pg_control; return the path of that."""
+    (directory / "global").mkdir()
+    (directory / "PG_VERSION").write_text("17\n")
+    control = directory / "global" / "pg_control"
+    control.write_bytes((server.data / "global" / "pg_control").read_bytes())
+    return control
+
+
+def test_a_damaged_pg_control_is_refused_with_the_remedy(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    control = _without_files(server, tmp_path)
+    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    whole = control.read_bytes()
+    assert BaseDirectory(str(tmp_path)).redo_lsn == 0x4000028
+    for at in range(292):
+        control.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(HistoryError, match=r"pg_control: .*; read another copy"):
+            BaseDirectory(str(tmp_path))
+    for content in (b"", whole[:100], bytes(8192)):
+        control.write_bytes(content)
+        with pytest.raises(HistoryError, match=r"pg_control: .*; read another copy"):
+            BaseDirectory(str(tmp_path))
+    control.unlink()
+    with pytest.raises(HistoryError, match="pg_control: No such file or directory; read another"):
+        BaseDirectory(str(tmp_path))
+
+
+def test_two_visible_rows_of_one_oid_are_refused(server: PostgresServer) -> None:
+    server.sql("CREATE TABLE twin_a (id int)", "CREATE TABLE twin_b (id int)")
+    backup = server.base_backup()
+    try:
+        server.sql("INSERT INTO twin_a VALUES (1)")
+        base = BaseDirectory(str(backup.data))
+        assert _ids(_past(server, "public.twin_a", base.redo_lsn, base)) == [1]
+        path = backup.data / str(server.sql("SELECT pg_relation_filepath('pg_class')"))
+        one, other = (int(server.sql(f"SELECT '{n}'::regclass::oid")) for n in ("twin_a", "twin_b"))
+        data = path.read_bytes()
+        before = other.to_bytes(4, "little") + b"twin_b\0"
+        assert data.count(before) == 1
+        path.write_bytes(data.replace(before, one.to_bytes(4, "little") + b"twin_b\0"))
+        said = rf"pg_class: the rows .* are visible, and both have the key {one}; .* read another"
+        with pytest.raises(HistoryError, match=said):
+            _past(server, "public.twin_a", base.redo_lsn, base)
+        # A gap may have had the end of one of them, and `coverage` says so.
+        wal = open_files(str(server.data / "pg_wal"))
+        plan = make_plan(wal, start_lsn=base.redo_lsn)
+        gap = Problem("a segment", None, None, "is missing")
+        first = replace(plan.segments[0], problems=(gap,))
+        plan = replace(plan, segments=(first, *plan.segments[1:]))
+        skipped: list[Problem] = []
+        history = CatalogHistory.read(wal, plan, base=base, on_problem=skipped.append)
+        at = history.end_lsn
+        assert gap in skipped and one in history.at(at, history.database(at, "postgres")).classes
+    finally:
+        backup.delete()
+
+
+def test_the_updater_in_the_last_multixact_of_a_backup_is_known(server: PostgresServer) -> None:
+    """Earlier minor versions set its end with the next multixact, so that it is 0 until then."""
+    server.sql(
+        "CREATE TABLE shared (id int PRIMARY KEY, n int)",
+        "CREATE TABLE beside (a int)",
+        "INSERT INTO shared VALUES (1, 1)",
+    )
+    with server.connect() as locks, server.connect() as updates:
+        locks.execute("BEGIN")
+        locks.execute("SELECT FROM shared FOR KEY SHARE")
+        updates.execute("UPDATE shared SET n = 2")
+        last = int(server.sql("SELECT next_multixact_id FROM pg_control_checkpoint()"))
+        locks.execute("COMMIT")
+    backup = server.base_backup()
+    try:
+        control = server.sql("SELECT next_multixact_id FROM pg_control_checkpoint()")
+        assert int(control) == last + 1
+        path = backup.data / "pg_multixact" / "offsets" / "0000"
+        data = bytearray(path.read_bytes())
+        data[4 * (last + 1) : 4 * (last + 2)] = bytes(4)
+        path.write_bytes(data)
+        base = BaseDirectory(str(backup.data))
+        server.sql("INSERT INTO beside VALUES (1)")
+        past = _past(server, "public.shared", base.redo_lsn, base)
+        assert (past["n"].to_pylist(), coverage_of(past)) == ([2], COMPLETE)
+    finally:
+        backup.delete()
+
+
+def test_an_incremental_backup_is_no_base(server: PostgresServer, tmp_path: Path) -> None:
+    _without_files(server, tmp_path)
     (tmp_path / "backup_label").write_text(
         "START WAL LOCATION: 0/4000028 (file 000000010000000000000004)\n"
         "INCREMENTAL FROM LSN: 0/2000028\nINCREMENTAL FROM TLI: 1\n"

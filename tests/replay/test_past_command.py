@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
+from crc32c import crc32c
 
 from tests.support.postgres_server import PostgresServer, program, server_environment
 from tests.support.waiting import LIMIT_S
@@ -27,6 +28,7 @@ from walkeeper_wal.errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
+_CONTROL_CRC = 288
 
 
 Output = pytest.CaptureFixture[str]
@@ -340,7 +342,8 @@ def test_find_has_names_from_a_base_backup_and_the_wal_since(shop: Shop, capsys:
         code, said = failed(capsys, "find", "drop", *where, "--relation", "public.never")
         assert code == 2 and "no relation has that name" in said
         control = backup.data / "global" / "pg_control"  # begins with the system's identifier
-        control.write_bytes(bytes(8) + control.read_bytes()[8:])
+        fields = bytes(8) + control.read_bytes()[8:_CONTROL_CRC]
+        control.write_bytes(fields + crc32c(fields).to_bytes(4, "little"))
         for command in (("find", "drop"), ("table-at", "orders")):
             code, said = failed(capsys, *command, *where)
             assert code == 1 and "is of cluster 0, the WAL is of" in said

@@ -29,7 +29,14 @@ from walkeeper_replay.catalogs.catalog import (
 )
 from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED
 from walkeeper_replay.catalogs.catalog_rows import Keep, rows_of, user_columns, user_types
-from walkeeper_replay.catalogs.damaged_catalogs import broken_blocks, damage_named, refuse_broken
+from walkeeper_replay.catalogs.damaged_catalogs import (
+    Key,
+    broken_blocks,
+    damage_named,
+    doubled_key,
+    refuse_broken,
+    refuse_doubled,
+)
 from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
@@ -48,7 +55,7 @@ from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
-from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -84,6 +91,8 @@ class CatalogHistory:
         """Where what was loaded in bulk is not in the WAL."""
         self.lc_monetary: str | None = None
         """The setting of the base's configuration files, or None if it is not known."""
+        self.has_gaps = False
+        """True if damaged or missing WAL was passed over."""
         self.store = store
         self._versions: Versions = versions_of(store.events, xids, store.dropped)
         spans = np.concatenate([self._versions.begin, self._versions.end])
@@ -129,6 +138,7 @@ class CatalogHistory:
         With `decode`, others decode the segments, each one once in a walk.
         """
         extra: set[Relation] = set()
+        noted = _Noted(on_problem)
         for _ in range(PASSES_MAX):
             store = PageStore(
                 wanted=[*_catalogs_of(base), *extra],
@@ -147,12 +157,12 @@ class CatalogHistory:
             if decode is not None:
                 wanted = CatalogFiles(store.low_nodes, list(store.relations))
                 passed = pass_in_parallel(
-                    decode(wanted), plan, consumers, until=until, on_problem=on_problem
+                    decode(wanted), plan, consumers, until=until, on_problem=noted
                 )
             else:
                 passed = pass_over(
                     files, plan, consumers,
-                    until=until, engine_name=engine_name, on_problem=on_problem,
+                    until=until, engine_name=engine_name, on_problem=noted,
                     shortcut=None if index is None else _shortcut(index, xids, store),
                     reads_ahead=reads_ahead,
                 )  # fmt: skip
@@ -162,7 +172,7 @@ class CatalogHistory:
                 reached = until if until is not None and passed.is_reached else passed.end_lsn
                 consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
-            history.loads = loads
+            history.loads, history.has_gaps = loads, noted.has_gaps
             history.lc_monetary = None if base is None else base.lc_monetary()
             further = history.rewritten() - set(store.relations)
             if not further:
@@ -377,7 +387,22 @@ class CatalogHistory:
         for number in numbers:
             refuse_broken(self._broken, self.store, number, name)
         chosen = [self._versions.alive(number, lsn) for number in numbers]
-        return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
+        if not chosen:
+            return []
+        rows = self._taken(name, database, np.concatenate(chosen), keep)
+        # A database that was moved has copies where its tablespace is not known.
+        if len(chosen) == 1 and not self.has_gaps and (key := doubled_key(rows, name)):
+            self._refuse_doubled(name, key, numbers[0], lsn)
+        return rows
+
+    def _refuse_doubled(self, name: str, key: Key, number: int, lsn: int) -> None:
+        """Raise HistoryError if two rows of one key are visible, and neither by a guess."""
+        own = self._versions
+        chosen = own.alive(number, lsn)
+        if self.store.base is None:
+            chosen = chosen[own.are_certain(chosen)]
+        rows = self._taken(name, self.store.relations[number].database, chosen)
+        refuse_doubled(rows, chosen, key, own, self.store, name)
 
     def _mapped(self, database: int, oid: int, lsn: int) -> int:
         """Return a mapped catalog's file at `lsn`, or 0 if no map is known or it is not mapped."""
@@ -423,6 +448,17 @@ class CatalogHistory:
         if not database:
             return GLOBAL_TABLESPACE
         return spaces.get(database, DEFAULT_TABLESPACE)
+
+
+class _Noted:
+    """An OnProblem that notes whether the caller's one passed over a fatal problem."""
+
+    def __init__(self, on_problem: OnProblem) -> None:
+        self._on_problem, self.has_gaps = on_problem, False
+
+    def __call__(self, problem: Problem) -> None:
+        self._on_problem(problem)
+        self.has_gaps |= problem.fatal
 
 
 def _shortcut(index: ProvenIndex, xids: Xids, store: PageStore) -> Shortcut:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from struct import unpack_from
 
@@ -19,6 +20,7 @@ import numpy as np
 from crc32c import crc32c
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.control_data import InvalidControlData, parse_control_data
 from walkeeper_replay.redo.files_of_records import parse_map
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
@@ -51,13 +53,13 @@ class BaseDirectory:
         if not (self.root / "PG_VERSION").is_file():
             raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
         self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
-        control = (self.root / "global" / "pg_control").read_bytes()
+        control = self._control()
         self.system_id = int(unpack_from("<Q", control)[0])
         seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
         self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
         is_known = unpack_from("<d", control, _CONTROL_FLOAT)[0] == _FLOAT
         self.has_checksums = is_known and unpack_from("<I", control, _CONTROL_CHECKSUMS)[0] > 0
-        self.redo_lsn = self._redo_lsn()
+        self.redo_lsn = self._redo_lsn(control)
         label = self.root / "backup_label"
         self.ends_in_wal = False
         """True if it is consistent only from its BACKUP_END record on."""
@@ -72,7 +74,18 @@ class BaseDirectory:
                 "pg_basebackup"
             )
 
-    def _redo_lsn(self) -> int:
+    def _control(self) -> bytes:
+        """Return pg_control's bytes; HistoryError if they are not as a server wrote them."""
+        path = self.root / "global" / "pg_control"
+        try:
+            control = path.read_bytes()
+            parse_control_data(control)
+        except (OSError, InvalidControlData) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise HistoryError(f"{path}: {why}; read another copy of the base backup") from error
+        return control
+
+    def _redo_lsn(self, control: bytes) -> int:
         """Return the LSN from which on WAL is needed."""
         label = self.root / "backup_label"
         if label.is_file():
@@ -86,7 +99,6 @@ class BaseDirectory:
             if found is None:
                 raise HistoryError(f"{label}: it does not say START WAL LOCATION")
             return int(Lsn.parse(found[1]))
-        control = (self.root / "global" / "pg_control").read_bytes()
         return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
 
     def lc_monetary(self) -> str | None:
@@ -209,18 +221,22 @@ class BaseDirectory:
         return status in (_COMMITTED, _SUB_COMMITTED)
 
     def updater(self, multixact: int) -> int | None:
-        """Return the updater; members lie from this multixact's offset to the next one's."""
+        """Return the updater; members lie from this multixact's offset to the next one's.
+
+        The last multixact has no next one. Then its members end with a member without an xid.
+        """
         begin, end = self._offset(multixact), self._offset(multixact + 1)
         if begin is None or not begin:
             return None
-        for member in range(begin, end if end else begin + 1):
+        for member in range(begin, end) if end else count(begin):
             group, within = divmod(member, _MEMBERS_PER_GROUP)
             page = self._slru("pg_multixact/members", group // _GROUPS_PER_PAGE)
             if page is None:
                 return None
             at = group % _GROUPS_PER_PAGE * _GROUP_BYTES
-            if page[at + within] >= 4:
-                return int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+            xid = int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+            if page[at + within] >= 4 or not xid:
+                return xid
         return 0
 
     def _offset(self, multixact: int) -> int | None:

@@ -66,6 +66,17 @@ class Versions:
         found: Column = mask & UPDATED != 0
         return found
 
+    def are_certain(self, chosen: Column) -> Column:
+        """Return which of these versions are visible by a commit's record or by hint bits.
+
+        The visibility of the others is a guess: a transaction ended before the WAL.
+        """
+        mask = integers(self.arena, self.place[chosen] + INFOMASK, 2)
+        is_made = (self.begin[chosen] > 0) | (mask & XMIN_COMMITTED != 0)
+        is_kept = (self.end[chosen] != NEVER) | (mask & XMAX_INVALID != 0)
+        found: Column = is_made & is_kept
+        return found
+
     def of(self, relation: int) -> Column:
         """Return all versions of a relation that were ever visible."""
         found: Column = np.flatnonzero((self.relation == relation) & (self.begin < self.end))

@@ -206,6 +206,17 @@ cdef int64_t spill(Room *room, Place *place, Found *found, Source *next) noexcep
     return place.begin - at
 
 
+cdef bint any_link(
+    const uint8_t *payload, int64_t begin, int64_t end, int64_t low, int64_t high
+) noexcept nogil:
+    """Return whether a word of [begin, end) is an LSN of [low, high): log_end.py looks closer."""
+    cdef int64_t at
+    for at in range((begin + 7) & ~<int64_t>7, end - 7, 8):
+        if low <= <int64_t>u64(payload + at) < high:
+            return True
+    return False
+
+
 cdef bint end_log(
     const Room *room, const Place *place, const Found *found, int stop, int64_t page, int64_t good,
     int64_t count, const Source *source
@@ -228,7 +239,7 @@ cdef void sum_segment(Room *room, Place *place, Source *source, Source *next, Fo
                       ) noexcept nogil:
     """Sum up a segment; `found.how` is DEFERRED if anything about it is not as usual."""
     cdef int64_t size = room.segment_bytes, pages = size // PAGE_BYTES, piece, page, count, good
-    cdef int64_t beyond = 0
+    cdef int64_t beyond = 0, held, ended_at = 0
     cdef int stop = END
     cdef bint ended = False
     for piece in range((pages + PAGES_MAX - 1) // PAGES_MAX):
@@ -239,12 +250,16 @@ cdef void sum_segment(Room *room, Place *place, Source *source, Source *next, Fo
         if page == 0 and not begin_segment(room, place, found):
             return
         if ended:
-            if any_good(room, page, 0, count, source, found.magic):
+            held = place.available + payload_at(page + count) - payload_at(page)
+            if any_good(room, page, 0, count, source, found.magic) or any_link(
+                room.payload, place.available, held, ended_at, source.first_lsn + size
+            ):
                 return
             continue
         good = good_pages(room, page, count, source, found.magic)
         if good < 0 or not (good or page):
             return
+        held = place.available + payload_at(page + count) - payload_at(page)
         place.available += payload_at(page + good) - payload_at(page)
         place.end = place.available
         stop = walk_and_add(room, place, found) if place.begin < place.available else END
@@ -253,7 +268,10 @@ cdef void sum_segment(Room *room, Place *place, Source *source, Source *next, Fo
         if stop == ZERO or good < count:
             if not end_log(room, place, found, stop, page, good, count, source):
                 return
-            ended = True
+            ended, ended_at = True, lsn_at(place.begin + place.base, place.first_lsn)
+            ended_at &= ~<int64_t>(PAGE_BYTES - 1)  # a page of another place begins there
+            if any_link(room.payload, place.begin, held, ended_at, source.first_lsn + size):
+                return
         elif stop not in (END, INCOMPLETE) or not carry(room, place):
             return
     found.last_lsn = place.previous
@@ -298,7 +316,8 @@ cdef class SegmentSums:
         cdef Room *room = self.room
         room.system_id, room.segment_bytes = segment.system_id, segment.segment_bytes
         source.descriptor, source.first_lsn = descriptor, segment.first_lsn
-        source.timeline, source.is_last = segment.timeline, segment.is_last
+        source.timeline = segment.timeline
+        source.is_last = segment.is_last and not segment.known_end_lsn  # else the reader judges
         next.descriptor, next.first_lsn, next.timeline = next_descriptor, 0, 0
         if next_descriptor >= 0:
             next.first_lsn, next.timeline = following.first_lsn, following.timeline

@@ -10,6 +10,7 @@ trees differ in the names around PostgreSQL's 24 digits:
     <segment>.<end LSN>.partial[.zst][.aes]  walkeeper: the tail of the log, up to that LSN
     <segment>-<sha1>[.gz …]                  pgBackRest; <segment>.partial-<sha1>[.gz …]
     <timeline>.history[.gz …]
+    <file>.sha256                            walkeeper: the receipt of a file, without .zst or .aes
 
 A folder `0000000100000000/` (Barman, pgBackRest) or `00000001/` (walkeeper) is a part of the
 archive around it. Every other folder is an archive of its own. The compression of a file follows
@@ -30,6 +31,8 @@ _SEGMENT = re.compile(
     rf"|(?P<repo>\.partial)?-[0-9a-f]{{40}}{_SUFFIX})"
 )
 _HISTORY = re.compile(rf"(?P<timeline>[0-9A-F]{{8}})\.history{_SUFFIX}")
+_PACKING = re.compile(rf"{_SUFFIX}$")
+RECEIPT = ".sha256"
 _INNER_FOLDER = re.compile(r"[0-9A-F]{8}|[0-9A-F]{16}")
 # Parts of a running server's pg_wal without WAL of the log.
 _FOREIGN_FOLDERS = frozenset({"archive_status", "summaries", "orphans"})
@@ -47,6 +50,13 @@ class ArchivedFile:
     """PostgreSQL's 24 digits, or None for a history."""
     is_partial: bool = False
     end_lsn: int | None = None
+    has_receipt: bool = False
+    """True if walkeeper's archive promises the whole of it."""
+
+
+def unpacked(path: str) -> str:
+    """Return the path without the marks of compression and encryption, as receipts have it."""
+    return _PACKING.sub("", path, count=1)
 
 
 def archived_file(path: str, size: int) -> ArchivedFile | None:

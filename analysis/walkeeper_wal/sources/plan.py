@@ -24,7 +24,7 @@ from walkeeper_common.postgres.walpages import (
 )
 from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
-from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
+from walkeeper_wal.sources.archive_names import RECEIPT, ArchivedFile, archived_file, unpacked
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -62,6 +62,8 @@ class PlannedSegment:
     is_last: bool
     problems: tuple[Problem, ...] = ()
     """Problems that are known before it is read, such as a gap after it."""
+    known_end_lsn: int = 0
+    """The LSN up to which its name or its receipt promises WAL, or 0 without such a promise."""
 
     @property
     def name(self) -> str:
@@ -148,7 +150,13 @@ class _Cluster:
 def list_archive(files: WalFiles) -> list[ArchivedFile]:
     """Return the files with WAL, all of one log; raise HistoryError if there are none, or several
     logs."""
-    found = [file for path, size in files.list_files() if (file := archived_file(path, size))]
+    listed = files.list_files()
+    receipts = {path.removesuffix(RECEIPT) for path, _ in listed if path.endswith(RECEIPT)}
+    every = (file for path, size in listed if (file := archived_file(path, size)))
+    found = [
+        replace(file, has_receipt=True) if receipts and unpacked(file.path) in receipts else file
+        for file in every
+    ]
     if not any(file.segment for file in found):
         raise HistoryError(f"{files.shown('')}: no WAL segments in it")
     archives = sorted({file.archive for file in found if file.segment})
@@ -193,6 +201,7 @@ def make_plan(
             file.path, file.timeline, first, cluster.segment_bytes, cluster.system_id,
             first, min(first + cluster.segment_bytes, limit), limit,
             file.is_partial, first == last,
+            known_end_lsn=_promised(first, file, cluster.segment_bytes),
         )
         for first, file, limit in chosen
     )  # fmt: skip
@@ -202,6 +211,13 @@ def make_plan(
     if part is None:
         raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
     return replace(part, before=())
+
+
+def _promised(first_lsn: int, file: ArchivedFile, segment_bytes: int) -> int:
+    """Return the LSN up to which a file has WAL by its name or its receipt, or 0."""
+    if file.end_lsn is not None:
+        return file.end_lsn
+    return first_lsn + segment_bytes if file.has_receipt and not file.is_partial else 0
 
 
 def _path_to(

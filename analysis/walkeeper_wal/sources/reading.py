@@ -7,8 +7,8 @@
 Contract: a record is read with the segment in which it starts. A damaged part is left out and
 named. Reading goes on at the next page that is WAL of its place, where its header says that a
 record starts. A record that a crash left unfinished (an OVERWRITE_CONTRECORD page follows) is no
-damage. The end of the log in the last segment is none either. A batch is valid until the next one
-is requested. One reader serves one thread.
+damage. The end of the log in the last segment is none either, if nothing tells of more. A batch is
+valid until the next one is requested. One reader serves one thread.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, page_header
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.engines import engine
+from walkeeper_wal.records.log_end import later_record
 from walkeeper_wal.records.segment import (
     LONG_HEADER_EXCESS,
     PAGE_PAYLOAD_BYTES,
@@ -206,7 +207,8 @@ class Reading:
                 text = f"a segment of {header.segment_bytes} bytes by its header"
                 self._report(segment.first_lsn, None, text)
         if not pages.good.any():
-            self._stopped(segment.first_lsn, "no page is WAL of this place", 0, pages, torn=False)
+            reason, is_cut = "no page is WAL of this place", not pages.count
+            self._stopped(segment.first_lsn, reason, 0, pages, torn=False, is_cut=is_cut)
             return None
         return pages
 
@@ -244,7 +246,8 @@ class Reading:
             behind = min(page_at(run.at) + 1, pages.count)
             if behind < pages.count and pages.entry_offset(behind) >= self._held:
                 behind = pages.count  # they are good, and all of them this record's
-            page = self._stopped(lsn, reason, behind, pages, torn=run.stop is not Stop.ZERO)
+            torn, is_cut = run.stop is not Stop.ZERO, run.stop is Stop.INCOMPLETE
+            page = self._stopped(lsn, reason, behind, pages, torn=torn, is_cut=is_cut)
             previous = None
 
     def _begins_with_switch(self, run: _Run, pages: Pages) -> bool:
@@ -335,11 +338,14 @@ class Reading:
         reason = _REASONS[run.stop].format(lsn=Lsn(lsn))
         return lsn, f"{reason}: {run.why}" if run.why else reason
 
-    def _stopped(self, lsn: int, reason: str, page: int, pages: Pages, *, torn: bool) -> int | None:
+    def _stopped(
+        self, lsn: int, reason: str, page: int, pages: Pages, *, torn: bool, is_cut: bool = False
+    ) -> int | None:
         """Report that records end at `lsn`; return the first good page from `page` on, or None.
 
-        In the last segment of the log, that is the log's end if no good page and no record that
-        names it comes after it. `torn` is True if there is more than zeros.
+        In the last segment of the log, that is the log's end if no good page comes after it and
+        nothing else tells of more. `torn` is True if there is more than zeros, and `is_cut` if the
+        record there may go on behind the file.
         """
         later = page + np.flatnonzero(pages.good[page:])
         if len(later):
@@ -349,18 +355,26 @@ class Reading:
         self.summary.status = "open"
         if not self.segment.is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
-        elif torn and self._has_successor(lsn):
-            text = f"{reason}; it is damaged and not the log's end, as a later record names it"
-            self._report(lsn, None, text)
+        elif told := self._told_of_more(lsn, is_cut=is_cut):
+            self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {told}")
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
         return None
 
-    def _has_successor(self, lsn: int) -> bool:
-        """Return whether a record behind `lsn` has its LSN as that of the record before it."""
-        begin = offset_of(lsn - self.segment.first_lsn) + 8 & ~7
-        rest = self._reader.room.payload(self._held)[begin : self._held & ~7]
-        return bool((rest.view("<u8") == lsn).any())
+    def _told_of_more(self, lsn: int, *, is_cut: bool) -> str | None:
+        """Return what tells that the log goes on behind `lsn`, or None if nothing does."""
+        segment = self.segment
+        if segment.known_end_lsn > lsn and not is_cut:
+            return (
+                f"its name or receipt says that the log is here up to {Lsn(segment.known_end_lsn)}"
+            )
+        payload = self._reader.room.payload(self._held)[: self._held]
+        later = later_record(
+            payload, lsn, first_lsn=segment.first_lsn, segment_bytes=segment.segment_bytes
+        )
+        return (
+            None if later is None else f"the log goes on behind it, with a record at {Lsn(later)}"
+        )
 
     def _lsn(self, offset: int) -> int:
         return lsn_of(offset, self.segment.first_lsn, self.segment.segment_bytes)

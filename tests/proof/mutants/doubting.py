@@ -10,17 +10,87 @@ REDONE = "tests/replay/test_compiled_redo.py::test_"
 FILES = "tests/history/test_changed_files.py::test_"
 DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
+TAIL = "tests/history/test_damaged_tail.py::test_"
 NO_TABLES = "the simulator has no tables"
+NO_ARCHIVES = "the simulator reads no archives"
 
 DOUBTING = (
     Mutant(
         "damage-ends-the-log",
         "reading",
         "a record that a later one names is damaged, and not the log's end",
-        (Edit("Reading._has_successor", "(rest.view('<u8') == lsn).any()", "False"),),
-        turns_red="tests/history/test_damaged_tail.py"
-        "::test_a_damaged_record_that_a_later_one_names_is_damage",
-        why_named="the simulator reads no archives",
+        (Edit("Reading._told_of_more", "later is None", "True"),),
+        turns_red=TAIL + "a_damaged_record_that_a_later_one_names_is_damage",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "lost-records-end-the-log",
+        "log_end",
+        "a whole record that follows a lost one tells that the log went on",
+        (Edit("log_end.later_record", "_is_whole(payload[start:])", "False"),),
+        turns_red=TAIL + "a_record_behind_lost_ones_tells_of_them",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "numbers-of-rows-are-records",
+        "log_end",
+        "only a record with a valid CRC tells of another one before it",
+        (Edit("log_end.later_record", "_is_whole(payload[start:])", "True"),),
+        turns_red=TAIL + "wal_of_another_place_and_numbers_of_rows_are_no_later_record",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "promised-wal-ends-early",
+        "reading",
+        "WAL that ends before the LSN of its name or receipt is damaged",
+        (Edit("Reading._told_of_more", "segment.known_end_lsn > lsn", "False"),),
+        turns_red=TAIL + "an_archive_that_has_more_by_its_names_is_damaged",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "doubled-rows-of-catalogs-are-chosen",
+        "catalog_history",
+        "two visible rows of a catalog with one key are refused",
+        (Edit("CatalogHistory._rows", "len(chosen) == 1", "False"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_two_visible_rows_of_one_oid_are_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rows-behind-a-gap-are-refused",
+        "catalog_history",
+        "rows behind WAL that was passed over may come twice",
+        (Edit("CatalogHistory._rows", "not self.has_gaps", "True"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_two_visible_rows_of_one_oid_are_refused",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "last-multixact-has-one-member",
+        "base",
+        "the members of a backup's last multixact are read to their end",
+        (Edit("BaseDirectory.updater", "count(begin)", "range(begin, begin + 1)"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_the_updater_in_the_last_multixact_of_a_backup_is_known",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "guessed-rows-are-certain",
+        "row_versions",
+        "a row whose transaction ended before the WAL is visible by a guess",
+        (Edit("Versions.are_certain", "is_made & is_kept", "is_made | is_kept"),),
+        turns_red="tests/replay/test_doubled_rows.py"
+        "::test_hint_bits_and_commits_make_a_row_certain",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "damaged-pg-control-is-read",
+        "base",
+        "a pg_control without its CRC is refused",
+        (Edit("BaseDirectory._control", "parse_control_data(control)", "None"),),
+        turns_red="tests/replay/test_bases_postgres.py"
+        "::test_a_damaged_pg_control_is_refused_with_the_remedy",
+        why_named=NO_TABLES,
     ),
     Mutant(
         "other-methods-are-read-as-heap",
