@@ -164,7 +164,7 @@ ANALYSING = (
         "heirs-are-forgotten",
         "table_at",
         "a table that others inherit from is marked as being without their rows",
-        (Edit("TableAt.rows_of", "self.table.has_heirs", "False"),),
+        (Edit("TableAt._doubts", "self.table.has_heirs", "False"),),
         turns_red="tests/replay/test_catalogs_postgres.py"
         "::test_a_table_with_heirs_says_that_their_rows_are_theirs",
         why_named=NO_TABLES,

@@ -28,6 +28,7 @@ from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
 from tests.proof.mutants.redoing import REDOING
 from tests.proof.mutants.replacing import REPLACEMENTS
+from tests.proof.mutants.scrubbing import SCRUBBING
 from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.spares import SPARES
 from tests.proof.mutants.storing import STORING
@@ -65,6 +66,7 @@ MUTANTS = (
     *ACCESS,
     *FLOODING,
     *OPERATING,
+    *SCRUBBING,
     *ANALYSING,
     *DOUBTING,
     *NAMING,
