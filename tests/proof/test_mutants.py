@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.mutants import document, killers, syntax
+from tests.proof.mutants import attack, document, killers, syntax
 from tests.proof.mutants.attack import (
     PYTEST,
     TEST_S,
@@ -184,6 +184,18 @@ def test_a_definition_is_found_by_its_name_whatever_its_file() -> None:
     place = syntax.place_of("acceptor.Acceptor.on_append")
     assert place == syntax.place_of("Acceptor.on_append")
     assert place.names == ("Acceptor", "on_append") and place.file.endswith("/acceptor.py")
+
+
+def test_a_test_that_waits_for_what_was_taken_away_turns_red_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits up to the suite's limit, and the run of one test has another."""
+    monkeypatch.setattr(attack, "WAIT_S", 0.5)
+    tree = tmp_path / "control"
+    plant(CONTROL, tree)
+    waits = "from tests.support.waiting import until\nfrom asyncio import run\n"
+    (tree / "test_waits.py").write_text(waits + "def test_waits(): run(until(lambda: False))\n")
+    assert turn_red(tree, "test_waits.py") is not None
 
 
 def test_code_that_breaks_is_no_kill(tmp_path: Path) -> None:

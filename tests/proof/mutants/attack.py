@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,11 @@ from pathlib import Path
 from tests.proof.mutants.mutant import SIM, Mutant, plant
 from tests.proof.mutants.syntax import SOURCES
 from tests.proof.sim.search import STUCK, VIOLATED
+from tests.support.waiting import LIMIT_NAME
 
 KILLED = (VIOLATED, STUCK)
 TEST_S = 120.0
+WAIT_S = 30.0  # of a test for what the mutant has taken away
 PYTEST = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
 GRACE_S = 60.0  # a command's own limit comes first
 NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # hypothesis alone takes a second to load
@@ -101,13 +103,17 @@ def planted(mutant: Mutant) -> Iterator[Path]:
         yield tree
 
 
-def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run Python with the packages below `tree`, and not with the installed ones."""
+def run_in(
+    tree: Path, *words: str, seconds: float, more: Mapping[str, str] = NO_PLUGINS
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with the packages below `tree`, and not with the installed ones.
+
+    `more` are variables of its environment."""
     path = os.pathsep.join(str(tree / package) for package in SOURCES)
     return subprocess.run(
         [sys.executable, *words],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **NO_PLUGINS},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **more},
         capture_output=True,
         text=True,
         timeout=seconds + GRACE_S,
@@ -160,9 +166,14 @@ def explore(tree: Path, world: str, *, seconds: float) -> ExplorationKill | None
 
 
 def turn_red(tree: Path, test: str) -> TestKill | None:
-    """Run the test, which has to fail: an error, or no test of that name, is no kill."""
-    started = time.monotonic()
-    done = run_in(tree, *PYTEST, test, seconds=TEST_S)
+    """Run the test, which has to fail.
+
+    An error is no kill, and neither is a test without end, or of another name."""
+    started, more = time.monotonic(), {**NO_PLUGINS, LIMIT_NAME: str(WAIT_S)}
+    try:
+        done = run_in(tree, *PYTEST, test, seconds=TEST_S, more=more)
+    except subprocess.TimeoutExpired:
+        return None
     if done.returncode != 1 or "FAILED" not in done.stdout:
         return None
     return TestKill(test, round(time.monotonic() - started, 1))
