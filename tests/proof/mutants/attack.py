@@ -33,7 +33,7 @@ from tests.support.waiting import LIMIT_NAME
 
 KILLED = (VIOLATED, STUCK)
 TEST_S = 120.0
-WAIT_S = 30.0  # of a test for what the mutant has taken away
+WAIT_S = 30.0  # so long a test may wait for what the mutant has taken away
 PYTEST = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
 GRACE_S = 60.0  # a command's own limit comes first
 NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # hypothesis alone takes a second to load
