@@ -194,8 +194,9 @@ def test_a_test_that_waits_for_what_was_taken_away_turns_red_in_time(
     tree = tmp_path / "control"
     plant(CONTROL, tree)
     waits = "from tests.support.waiting import until\nfrom asyncio import run\n"
-    (tree / "test_waits.py").write_text(waits + "def test_waits(): run(until(lambda: False))\n")
-    assert turn_red(tree, "test_waits.py") is not None
+    made = (tree / "test_waits").with_suffix(".py")
+    made.write_text(waits + "def test_waits(): run(until(lambda: False))\n")
+    assert turn_red(tree, made.name) is not None
 
 
 def test_code_that_breaks_is_no_kill(tmp_path: Path) -> None:
