@@ -290,8 +290,10 @@ class ChangeReader:
             if table is not None and table.persistence != "p":
                 continue
             place = self.described.toast_of(named)
-            is_known = any(file.oid == named.oid for file in found.values())
-            follows = is_known and steps.began_empty(named.oid, relation.relfilenode)
+            # A database that moves to another tablespace takes its files along, by their numbers.
+            nodes = {f.relation.relfilenode for f in found.values() if f.oid == named.oid}
+            follows = bool(nodes) and relation.relfilenode not in nodes
+            follows = follows and steps.began_empty(named.oid, relation.relfilenode)
             found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
 
