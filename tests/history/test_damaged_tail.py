@@ -18,6 +18,7 @@ from tests.history.test_segment_sums import CHECKED, assert_same, plan_of
 from tests.support.wal_maker import Made, WalMaker
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_history.rows.segment_sums import stats_parts
+from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.plan import Problem, make_plan
 from walkeeper_wal.sources.wal_files import LocalFiles
 
@@ -82,6 +83,39 @@ def test_a_record_behind_lost_ones_tells_of_them(
         assert str(maker.records[last].start_lsn) in problems[0].reason
     else:
         assert found(problems) == ([(lost[0].start_lsn, False)] if fill else [])
+
+
+class GrowingFiles(MemoryFiles):
+    """A server's files: each is read as `changed` has it, and from then on as it lies."""
+
+    def read(self, path: str) -> Bytes:
+        return self.changed.pop(path) if path in self.changed else super().read(path)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("fill", [0, 0xFF], ids=["zeros", "ones"])
+@pytest.mark.parametrize(("first", "last"), [(2, 3), (2, 90), (70, 140)])
+def test_wal_that_a_server_writes_meanwhile_is_no_damage(
+    tmp_path: Path, first: int, last: int, fill: int, engine: str
+) -> None:
+    """The beginning was read before the server wrote there, and what follows after that."""
+    maker = made(1, count=3 * 60)
+    segments = planned(maker, write_segments(maker, tmp_path))
+    files, path = GrowingFiles(tmp_path), segments[0].path
+    early = files.read(path).copy()
+    early[place(maker.records[first]).start : place(maker.records[last]).start] = fill
+    files.changed[path] = early.copy()
+    rows, problems = read_all(files, segments, engine)
+    assert len(rows) == first
+    assert not [each for each in problems if each.fatal]
+    # A place that stays as it is was lost, although a server writes behind it.
+    end = maker.end_lsn % SEGMENT_BYTES
+    written = early.copy()
+    written[end : end + 50] = 1
+    (tmp_path / path).write_bytes(written.tobytes())
+    files.changed[path] = early
+    _, problems = read_all(files, segments, engine)
+    assert [each.fatal for each in problems][:1] == [True]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

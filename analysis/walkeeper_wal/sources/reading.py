@@ -63,6 +63,8 @@ _REASONS = {
     Stop.INCOMPLETE: "the record at {lsn} is not all there",
 }
 
+_RECORD_HEADER_BYTES = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -348,18 +350,44 @@ class Reading:
         record there may go on behind the file.
         """
         later = page + np.flatnonzero(pages.good[page:])
+        is_last = self.segment.is_last
+        if is_last and len(later) and self._has_grown(lsn, torn=torn, is_cut=is_cut):
+            self.summary.status = "open"
+            return None
         if len(later):
             resumed = int(later[0])
             self._report(lsn, self.segment.first_lsn + resumed * WAL_PAGE_BYTES, reason)
             return resumed
         self.summary.status = "open"
-        if not self.segment.is_last and not self._ends_behind:
+        if not is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
-        elif told := self._told_of_more(lsn, is_cut=is_cut):
+        elif (told := self._told_of_more(lsn, is_cut=is_cut)) and not self._has_grown(
+            lsn, torn=torn, is_cut=is_cut
+        ):
             self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {told}")
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
         return None
+
+    def _has_grown(self, lsn: int, *, torn: bool, is_cut: bool) -> bool:
+        """Return whether the record at `lsn` has other bytes by now: a server writes this file.
+
+        Its end was read before the server wrote there, and what is behind it after that."""
+        begin, room = offset_of(lsn - self.segment.first_lsn), self._reader.room
+        held = room.payload(self._held)
+        size = int.from_bytes(held[begin : begin + 4], "little")
+        end = begin + _RECORD_HEADER_BYTES
+        if is_cut:
+            end = self._available + PAGE_PAYLOAD_BYTES
+        elif torn and size <= self._available - begin:
+            end = begin + size
+        now = Room()
+        try:
+            loaded = now.load(self._reader.files, self.segment.path, self.segment.segment_bytes)
+        except HistoryError:
+            return False
+        end = min(end, self._held, loaded.held)
+        return bool((held[begin:end] != now.payload(end)[begin:end]).any())
 
     def _told_of_more(self, lsn: int, *, is_cut: bool) -> str | None:
         """Return what tells that the log goes on behind `lsn`, or None if nothing does."""

@@ -11,6 +11,7 @@ FILES = "tests/history/test_changed_files.py::test_"
 DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
 TAIL = "tests/history/test_damaged_tail.py::test_"
+GROWN = "(held[begin:end] != now.payload(end)[begin:end]).any()"
 NO_TABLES = "the simulator has no tables"
 NO_ARCHIVES = "the simulator reads no archives"
 
@@ -21,6 +22,22 @@ DOUBTING = (
         "a record that a later one names is damaged, and not the log's end",
         (Edit("Reading._told_of_more", "later is None", "True"),),
         turns_red=TAIL + "a_damaged_record_that_a_later_one_names_is_damage",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "wal-written-meanwhile-is-damage",
+        "reading",
+        "a place that a server has written since is the log's end of before",
+        (Edit("Reading._has_grown", GROWN, "False"),),
+        turns_red=TAIL + "wal_that_a_server_writes_meanwhile_is_no_damage",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "a-lost-place-counts-as-written",
+        "reading",
+        "a place that stays as it is was lost, also if a server writes behind it",
+        (Edit("Reading._has_grown", GROWN, "True"),),
+        turns_red=TAIL + "wal_that_a_server_writes_meanwhile_is_no_damage",
         why_named=NO_ARCHIVES,
     ),
     Mutant(
