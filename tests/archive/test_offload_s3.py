@@ -100,7 +100,8 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         assert_nothing_went_too_early(cluster, archive)
         assert max(cluster.archived_lsns().values()) == before
         for found in survey(archive).without_receipt:
-            archive.delete(found)  # the remedy that the text names
+            if found.size < SEGMENT:  # a whole one waits for its receipt alone
+                archive.delete(found)  # the remedy that the text names
         cluster.wait_archived()
         assert_nothing_went_too_early(cluster, archive)
         contents = survey(archive)
