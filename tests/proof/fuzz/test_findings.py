@@ -194,16 +194,21 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
     asyncio.run(body())
 
 
+def _parsing_s(query: str) -> float:
+    """Return the CPU time of this thread. A collection of garbage may fall into one of several."""
+    started_s = time.thread_time()
+    is_empty(query)
+    with suppress(SqlRefused):
+        parse_command(query)
+    return time.thread_time() - started_s
+
+
 @pytest.mark.parametrize("word", ["/* ", "/*/", "--", "-- \n", "/**/", ";", " ", "*/"])
 def test_no_query_keeps_the_event_loop(word: str) -> None:
     """64 KiB of comments that are never closed took five seconds, and nobody else was served."""
     text = (word * QUERY_BYTES_MAX)[:QUERY_BYTES_MAX]
     for query in (text, "SHOW " + text[5:], text[1:] + "x"):
-        started_s = time.process_time()
-        is_empty(query)
-        with suppress(SqlRefused):
-            parse_command(query)
-        assert time.process_time() - started_s < 0.5
+        assert min(_parsing_s(query) for _ in range(3)) < 0.5
 
 
 def test_an_empty_query_has_only_spaces_comments_and_semicolons() -> None:
