@@ -133,8 +133,9 @@ def test_zeros_over_the_beginning_of_the_last_page_are_damage(tmp_path: Path, en
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("beyond", [0, 512])
 def test_wal_of_another_place_and_numbers_of_rows_are_no_later_record(
-    tmp_path: Path, engine: str
+    tmp_path: Path, beyond: int, engine: str
 ) -> None:
     """A recycled segment has older WAL, and a row may have the value of an LSN."""
     maker, older = made(1), WalMaker(Random(2), segment_bytes=SEGMENT_BYTES, start_lsn=Lsn(0))
@@ -145,7 +146,7 @@ def test_wal_of_another_place_and_numbers_of_rows_are_no_later_record(
     data = files.read(segments[0].path).copy()
     recycled = np.frombuffer(older.read(Lsn(0), older.end_lsn), np.uint8)
     data[size + 1024 : len(recycled)] = recycled[size + 1024 :]
-    number = np.frombuffer(int(maker.end_lsn + 512).to_bytes(8, "little"), np.uint8)
+    number = np.frombuffer(int(maker.end_lsn + beyond).to_bytes(8, "little"), np.uint8)
     data[size + 800 : size + 808] = number
     files.changed[segments[0].path] = data
     rows, problems = read_all(files, segments, engine)

@@ -2,8 +2,8 @@
 
 Contract: PostgreSQL writes WAL in order and fills the rest of a page with zeros. A recycled segment
 has older WAL there, whose prev-links are lower. So a prev-link from the place on is a proof that
-the log went on. A number in a user's row could have the value of a link. So a link to a record
-behind the place counts only in a record with a valid CRC.
+the log went on. A number in a user's row could have the value of a link. So a link counts only in a
+record with a valid CRC. One exception is a link to a record that is there and damaged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from walkeeper_wal.records.segment import Bytes, lsn_at, offset_of
 _PREV_LINK, _CRC, _HEADER_BYTES = 8, 20, 24
 
 
-def later_record(payload: Bytes, lsn: int, *, first_lsn: int, segment_bytes: int) -> int | None:
-    """Return the LSN of a record behind `lsn` that follows WAL from `lsn` on, or None."""
+def later_record(
+    payload: Bytes, lsn: int, *, first_lsn: int, segment_bytes: int, torn: bool
+) -> int | None:
+    """Return the LSN of a record behind `lsn` that follows WAL from `lsn` on, or None.
+
+    `torn` is True if there is more than zeros at `lsn`."""
     begin = offset_of(lsn - first_lsn) + 7 & ~7
     links = payload[begin : len(payload) & ~7].view("<u8")
     # `lsn_at` costs more, so it sees only what can be a link at all.
@@ -27,7 +31,7 @@ def later_record(payload: Bytes, lsn: int, *, first_lsn: int, segment_bytes: int
         starts.tolist(), lsn_at(starts, first_lsn, segment_bytes).tolist(), strict=True
     ):
         link = int.from_bytes(payload[start + _PREV_LINK :][:8], "little")
-        if link < at and (link == lsn or _is_whole(payload[start:])):
+        if link < at and ((torn and link == lsn) or _is_whole(payload[start:])):
             return int(at)
     return None
 

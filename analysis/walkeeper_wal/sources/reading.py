@@ -361,7 +361,7 @@ class Reading:
         self.summary.status = "open"
         if not is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
-        elif (told := self._told_of_more(lsn, is_cut=is_cut)) and not self._has_grown(
+        elif (told := self._told_of_more(lsn, torn=torn, is_cut=is_cut)) and not self._has_grown(
             lsn, torn=torn, is_cut=is_cut
         ):
             self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {told}")
@@ -389,7 +389,7 @@ class Reading:
         end = min(end, self._held, loaded.held)
         return bool((held[begin:end] != now.payload(end)[begin:end]).any())
 
-    def _told_of_more(self, lsn: int, *, is_cut: bool) -> str | None:
+    def _told_of_more(self, lsn: int, *, torn: bool, is_cut: bool) -> str | None:
         """Return what tells that the log goes on behind `lsn`, or None if nothing does."""
         segment = self.segment
         if segment.known_end_lsn > lsn and not is_cut:
@@ -398,7 +398,11 @@ class Reading:
             )
         payload = self._reader.room.payload(self._held)[: self._held]
         later = later_record(
-            payload, lsn, first_lsn=segment.first_lsn, segment_bytes=segment.segment_bytes
+            payload,
+            lsn,
+            first_lsn=segment.first_lsn,
+            segment_bytes=segment.segment_bytes,
+            torn=torn,
         )
         return (
             None if later is None else f"the log goes on behind it, with a record at {Lsn(later)}"

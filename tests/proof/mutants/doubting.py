@@ -49,6 +49,14 @@ DOUBTING = (
         why_named=NO_ARCHIVES,
     ),
     Mutant(
+        "a-number-tells-of-a-record-that-is-not-there",
+        "log_end",
+        "behind zeros only a record with a valid CRC tells that the log went on",
+        (Edit("log_end.later_record", "torn and link == lsn", "link == lsn"),),
+        turns_red=TAIL + "wal_of_another_place_and_numbers_of_rows_are_no_later_record",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
         "numbers-of-rows-are-records",
         "log_end",
         "only a record with a valid CRC tells of another one before it",
