@@ -134,13 +134,13 @@ def hinted_takers(ends: Column, takers: Column, mask: Column) -> Column:
 
 
 def makers_are_assumed(xmin: Column, mask: Column, xids: Xids) -> Column:
-    """Return which makers nothing but an assumption lets commit."""
+    """Return which makers are only assumed to have committed."""
     assumed: Column = (mask & XMIN_FROZEN == 0) & (xids.commit_lsns(xmin) == ASSUMED)
     return assumed
 
 
 def takers_are_assumed(xmax: Column, mask: Column, xids: Xids) -> Column:
-    """Return which takers nothing but an assumption lets commit."""
+    """Return which takers are only assumed to have committed."""
     assumed: Column = xids.commit_lsns(takers_of(xmax, mask, xids)) == ASSUMED
     assumed &= (mask & XMAX_COMMITTED == 0) | (mask & _IS_MULTI != 0)
     return assumed
@@ -155,7 +155,7 @@ class _Doubts:
     begins: Column
     begins_assumed: Column
     taken: Column
-    """Events of transactions that have seen the version."""
+    """The events by which a later transaction took the version, which it therefore saw."""
 
     def settled(self, order: Column, starts: Column, updated: Column) -> tuple[Column, Column]:
         """Return the spans of versions. Their events begin at `starts`, in the log's order.

@@ -372,7 +372,7 @@ class Reading:
     def _has_grown(self, lsn: int, *, torn: bool, is_cut: bool) -> bool:
         """Return whether the record at `lsn` has other bytes by now: a server writes this file.
 
-        Its end was read before the server wrote there, and what is behind it after that."""
+        This reader read that place before the server wrote there, and later pages after that."""
         begin, room = offset_of(lsn - self.segment.first_lsn), self._reader.room
         held = room.payload(self._held)
         size = int.from_bytes(held[begin : begin + 4], "little")
