@@ -32,6 +32,7 @@ from tests.with_postgres.compose_services import DOCKER
 pytestmark = pytest.mark.postgres
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 ALL_SENT = "SELECT sent_lsn >= pg_current_wal_flush_lsn() FROM pg_stat_replication"
+LOCALLY = "SET synchronous_commit = local"
 PASSWORD = "it's one"
 
 
@@ -82,7 +83,10 @@ def test_no_acknowledged_row_is_lost_on_this_version(major: int) -> None:
 
 @pytest.mark.parametrize("major", [18], indirect=True)
 def test_a_slot_that_is_lost_while_there_is_no_quorum_is_made_again(major: int) -> None:
-    """Versions before 18 stream with a lost slot; its WAL is in the proposer's memory."""
+    """Versions before 18 stream with a lost slot; its WAL is in the proposer's memory.
+
+    A commit in the segments that the primary keeps shows that it wrote this log. The checkpoint
+    ends the proposer's connection, perhaps before it has sent its own record."""
     limits = {"max_slot_wal_keep_size": "1MB", "wal_keep_size": "3MB"}
     with (
         PostgresServer.create(limits, initdb_options=["--wal-segsize=1"]) as primary,
@@ -91,7 +95,7 @@ def test_a_slot_that_is_lost_while_there_is_no_quorum_is_made_again(major: int) 
         for safekeeper in cluster.safekeepers[:2]:
             safekeeper.kill()
         for _ in range(8):
-            primary.sql("SELECT pg_logical_emit_message(false, '', repeat('x', 900000))")
+            primary.sql(LOCALLY, "SELECT pg_logical_emit_message(true, '', repeat('x', 900000))")
             primary.sql("SELECT pg_switch_wal()")
         end = primary.sql("SELECT pg_current_wal_flush_lsn()::text")
         wait_until(lambda: primary.sql(ALL_SENT))
