@@ -40,9 +40,9 @@ class Refused(WalkeeperError):
 class WalRemoved(Refused):
     """`lsn` is below the oldest WAL kept here."""
 
-    def __init__(self, lsn: Lsn, first_lsn: Lsn) -> None:
-        super().__init__(f"WAL at {lsn} is no longer kept here; the oldest kept is at {first_lsn}")
-        self.lsn, self.first_lsn = lsn, first_lsn
+    def __init__(self, lsn: Lsn, oldest_lsn: Lsn) -> None:
+        super().__init__(f"WAL at {lsn} is no longer kept here; the oldest kept is at {oldest_lsn}")
+        self.lsn, self.oldest_lsn = lsn, oldest_lsn
 
 
 class LogClosed(Refused):

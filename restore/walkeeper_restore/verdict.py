@@ -127,7 +127,7 @@ def log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
 
 
 def timeline_range(history: History, timeline: int) -> tuple[Lsn, Lsn] | None:
-    """Return [first LSN, fork or the end of all LSNs) of a timeline in this log.
+    """Return [start, fork or the end of all LSNs) of a timeline in this log.
 
     Return None if the log was never on it.
     """
@@ -175,15 +175,15 @@ def judge_segment(
         return Gone(f"the log starts at {created.start_lsn} on timeline {created.timeline}")
     if found is None:
         return Absent(f"the log has no timeline {timeline}; it ends at {commit_lsn}")
-    first_lsn, fork_lsn = found
-    if end_lsn <= first_lsn or first_lsn == fork_lsn:
-        return Absent(f"timeline {timeline} starts at {first_lsn} and ends at {fork_lsn}")
+    start_lsn, fork_lsn = found
+    if end_lsn <= start_lsn or start_lsn == fork_lsn:
+        return Absent(f"timeline {timeline} starts at {start_lsn} and ends at {fork_lsn}")
     end_lsn = min(end_lsn, fork_lsn, commit_lsn)
     if end_lsn <= begin_lsn:
         return Absent(f"timeline {timeline} ends at {min(fork_lsn, commit_lsn)}")
     if parts := _holders(greetings, timeline, begin_lsn, end_lsn):
         return Part(begin_lsn, end_lsn, configuration.segment_bytes, parts)
-    oldest = min(member.first_lsn for member in members.values())
+    oldest = min(member.oldest_lsn for member in members.values())
     if len(members) < len(configuration.everyone):
         return Unknown(f"{name} is kept by none that answered; the oldest WAL is at {oldest}")
     return Gone(f"the oldest WAL that is kept is at {oldest}")
@@ -198,7 +198,7 @@ def _holders(greetings: Greetings, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) 
 def holds(log: AcceptorGreeting, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> bool:
     """Return True if the log has all of [begin_lsn, end_lsn), committed and on this timeline."""
     covered = timeline_range(log.history, timeline)
-    is_committed = log.first_lsn <= begin_lsn and end_lsn <= log.commit_lsn
+    is_committed = log.oldest_lsn <= begin_lsn and end_lsn <= log.commit_lsn
     return covered is not None and is_committed and covered[0] < end_lsn <= covered[1]
 
 

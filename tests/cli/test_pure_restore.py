@@ -62,7 +62,7 @@ def greeting(
         configuration=configuration,
         ballot=history[-1].ballot,
         history=history,
-        first_lsn=Lsn(first),
+        oldest_lsn=Lsn(first),
         flush_lsn=Lsn(flush),
         record_lsn=Lsn(flush if record is None else record),
         commit_lsn=Lsn(commit),

@@ -122,7 +122,7 @@ def judged(
             return verdict
         assert isinstance(ask, Ask) and ask.begin_lsn < ask.end_lsn
         if ask.side is Side.LOG:
-            assert theirs.first_lsn <= ask.begin_lsn and ask.end_lsn <= theirs.end_lsn
+            assert theirs.oldest_lsn <= ask.begin_lsn and ask.end_lsn <= theirs.end_lsn
             answer = log.maker.read(ask.begin_lsn, ask.end_lsn)
         elif ask.begin_lsn < (server_first or Lsn(0)) or of.end_lsn is None:
             answer = None
@@ -173,11 +173,11 @@ def test_equal_checkpoints_after_two_promotions_do_not_tell() -> None:
 
 def test_a_checkpoint_tells_where_nothing_else_is_kept() -> None:
     log = trunk().write_checkpoint()
-    first_lsn = log.end.round_down(SEGMENT_BYTES)
-    assert log.maker.start_lsn <= first_lsn
+    oldest_lsn = log.end.round_down(SEGMENT_BYTES)
+    assert log.maker.start_lsn <= oldest_lsn
     log.write(300).write_checkpoint().write(5)
-    kept = log.log(first_lsn=log.end.round_down(SEGMENT_BYTES))
-    assert log.checkpoint is not None and kept.first_lsn < log.checkpoint.lsn
+    kept = log.log(oldest_lsn=log.end.round_down(SEGMENT_BYTES))
+    assert log.checkpoint is not None and kept.oldest_lsn < log.checkpoint.lsn
     assert isinstance(judged(log, log, kept=kept), SameBranch)
     without = log.server(checkpoint=None, end_lsn=log.checkpoint.lsn)
     verdict = judged(log, log, kept=kept, facts=without)
@@ -350,12 +350,12 @@ def test_the_page_at_min_recovery_point_is_compared() -> None:
 def test_a_server_whose_wal_begins_after_the_logs_end_cannot_be_known_yet() -> None:
     """A base backup of the other branch, which is longer: nothing is common until the log grows."""
     server, log = two_promotions(900, 3)
-    first_lsn = server.end.round_down(SEGMENT_BYTES)
+    oldest_lsn = server.end.round_down(SEGMENT_BYTES)
     facts = server.server(checkpoint=None)
-    verdict = judged(server, log, facts=facts, server_first=first_lsn)
+    verdict = judged(server, log, facts=facts, server_first=oldest_lsn)
     assert isinstance(verdict, Unknown) and not verdict.out_of_reach, verdict
     log.write(900)
-    verdict = judged(server, log, facts=facts, server_first=first_lsn)
+    verdict = judged(server, log, facts=facts, server_first=oldest_lsn)
     assert isinstance(verdict, AnotherBranch)
 
 
@@ -375,7 +375,7 @@ def test_zeros_of_a_segment_that_was_restored_while_it_was_shorter_are_no_branch
 def test_wal_that_the_log_does_not_keep_any_more_is_out_of_reach() -> None:
     server = trunk()
     log = server.fork().write(3000).commit(b"later")
-    verdict = judged(server, log, kept=log.log(first_lsn=log.end.round_down(SEGMENT_BYTES)))
+    verdict = judged(server, log, kept=log.log(oldest_lsn=log.end.round_down(SEGMENT_BYTES)))
     assert isinstance(verdict, Unknown) and verdict.out_of_reach, verdict
     assert f"its WAL ends at {server.end}" in verdict.text
 

@@ -37,14 +37,14 @@ class Few:
         self,
         *,
         has_leader: bool = True,
-        first_lsn: Lsn = CREATION_LSN,
+        oldest_lsn: Lsn = CREATION_LSN,
         restart: int = 4000,
         whole: int | None = None,
     ) -> None:
         """Put the last whole record at `restart` on the disks, which ends there or at `whole`."""
         self.held: dict[int, Durable | None] = {n: durable_of(n) for n in (1, 2, 3)}
         self.held |= {4: None, 5: None}
-        self.has_leader, self.first_lsn = has_leader, first_lsn
+        self.has_leader, self.oldest_lsn = has_leader, oldest_lsn
         self.restart_lsn = CREATION_LSN + restart
         self.whole_lsn = self.restart_lsn if whole is None else Lsn(whole and CREATION_LSN + whole)
         self.decided: dict[int, set[Configuration]] = {}
@@ -90,7 +90,7 @@ class Few:
             self.restart_lsn + 1000,
             self.restart_lsn,
             durable.history,
-            self.first_lsn,
+            self.oldest_lsn,
             self.whole_lsn,
         )
 

@@ -65,7 +65,7 @@ def state(number: int, configuration: Configuration, **facts: object) -> Members
     name = [*OLD.members, NEWCOMER][number - 1]
     end_lsn = Lsn(START + 50)
     plain = MembersState(name, True, configuration, NO_BALLOT, NO_BALLOT, None, True, end_lsn,
-                         end_lsn, KEPT, HISTORY, first_lsn=CREATION_LSN)  # fmt: skip
+                         end_lsn, KEPT, HISTORY, oldest_lsn=CREATION_LSN)  # fmt: skip
     return replace(plain, **facts)  # type: ignore[arg-type]  # fields of all types
 
 
@@ -163,10 +163,10 @@ def test_a_set_is_final_only_if_an_ack_quorum_of_it_holds_each_byte() -> None:
     cases = list(product(firsts, flushes, (False, True)))
     for one, two in product(cases, repeat=2):
         states = [
-            state(number, JOINT, first_lsn=first, flush_lsn=flush, has_committed=led)
+            state(number, JOINT, oldest_lsn=first, flush_lsn=flush, has_committed=led)
             for number, (first, flush, led) in enumerate((one, two), 1)
         ]
-        states.append(state(4, JOINT, first_lsn=BASE))
+        states.append(state(4, JOINT, oldest_lsn=BASE))
         held = [sum(led and first <= lsn and flush >= START
                     for first, flush, led in (one, two, (BASE, START, True)))
                 for lsn in (KEPT, Lsn(BASE - 1))]  # fmt: skip
@@ -174,15 +174,15 @@ def test_a_set_is_final_only_if_an_ack_quorum_of_it_holds_each_byte() -> None:
 
 
 def test_members_that_leave_are_no_holders() -> None:
-    states = [state(1, JOINT), state(3, JOINT), state(4, JOINT, first_lsn=BASE)]
+    states = [state(1, JOINT), state(3, JOINT), state(4, JOINT, oldest_lsn=BASE)]
     assert not is_held(JOINT, states)
     assert is_held(JOINT, [*states[1:], state(1, JOINT), state(2, JOINT)])
     assert is_held(JOINT, [states[0], state(4, JOINT)]), "it was filled"
-    assert not is_held(JOINT, [replace(each, first_lsn=LSN_MAX) for each in states])
+    assert not is_held(JOINT, [replace(each, oldest_lsn=LSN_MAX) for each in states])
 
 
 def test_the_members_stay_joint_until_the_newcomer_is_filled() -> None:
-    states = [state(1, JOINT), state(4, JOINT, first_lsn=BASE)]
+    states = [state(1, JOINT), state(4, JOINT, oldest_lsn=BASE)]
     known_lsn = states[0].commit_lsn
     assert filling(JOINT, states, known_lsn) == (False, BASE - KEPT)
     text = what_it_waits_for(JOINT, states, BASE - KEPT)
@@ -190,7 +190,7 @@ def test_the_members_stay_joint_until_the_newcomer_is_filled() -> None:
     states[1] = state(4, JOINT)
     assert filling(JOINT, states, known_lsn) == (True, 0)
     early = joint_with(BOTH, BOTH.wanted, "")
-    at_once = [state(1, early), state(4, early, first_lsn=BASE)]
+    at_once = [state(1, early), state(4, early, oldest_lsn=BASE)]
     assert filling(early, at_once, known_lsn) == (True, 0), "no log begins late there"
 
 
@@ -202,20 +202,20 @@ def leader_of(configuration: Configuration, firsts: dict[str, Lsn]) -> Leader:
     members = [Member(link) for link in range(len(firsts))]
     campaign = Campaign("main", b"p" * 16, len(firsts), Purpose.ATTACH)
     leader = Leader(configuration, C, vote(configuration, C), members, campaign)
-    for member, (name, first_lsn) in zip(members, firsts.items(), strict=True):
-        ballot = replace(vote(configuration, B), first_lsn=first_lsn, restart_lsn=KEPT)
+    for member, (name, oldest_lsn) in zip(members, firsts.items(), strict=True):
+        ballot = replace(vote(configuration, B), oldest_lsn=oldest_lsn, restart_lsn=KEPT)
         member.name, member.vote, member.stage = name, ballot, Stage.VOTING
         leader._tell(member, CREATION_LSN)
         member.attached, member.flush_lsn = True, Lsn(BASE + 10)
     return leader
 
 
-@pytest.mark.parametrize("first_lsn", [KEPT, Lsn(KEPT + 1), BASE])
-def test_restart_lsn_waits_until_a_late_log_is_filled(first_lsn: Lsn) -> None:
-    firsts = dict.fromkeys(DONE.members, CREATION_LSN) | {NEWCOMER: first_lsn}
+@pytest.mark.parametrize("oldest_lsn", [KEPT, Lsn(KEPT + 1), BASE])
+def test_restart_lsn_waits_until_a_late_log_is_filled(oldest_lsn: Lsn) -> None:
+    firsts = dict.fromkeys(DONE.members, CREATION_LSN) | {NEWCOMER: oldest_lsn}
     leader = leader_of(DONE, firsts)
     leader.advance_commit(leader.counted())
-    is_late = first_lsn > KEPT
+    is_late = oldest_lsn > KEPT
     assert leader.feeder.restart_lsn == (KEPT if is_late else BASE + 10)
     asks = [
         e.link
@@ -237,13 +237,15 @@ def test_logs_of_members_without_late_ones_hold_back_nothing() -> None:
     assert leader.feeder.restart_lsn == BASE + 10
 
 
-@pytest.mark.parametrize("first_lsn", [KEPT, BASE])
-def test_the_fast_path_lets_restart_lsn_wait_as_well(first_lsn: Lsn) -> None:
-    leader = leader_of(DONE, dict.fromkeys(DONE.members, CREATION_LSN) | {NEWCOMER: first_lsn})
+@pytest.mark.parametrize("oldest_lsn", [KEPT, BASE])
+def test_the_fast_path_lets_restart_lsn_wait_as_well(oldest_lsn: Lsn) -> None:
+    leader = leader_of(DONE, dict.fromkeys(DONE.members, CREATION_LSN) | {NEWCOMER: oldest_lsn})
     leader.restart_lsn_max, leader.is_streaming = LSN_MAX, True
     proposer = Proposer(Campaign("main", b"p" * 16, 3))
     proposer.leader, proposer.phase = leader, Phase.LEADING
     for member in leader.members:
         member.next_lsn = leader.window.end_lsn
     stream = expected_stream(proposer)
-    assert stream is not None and stream.restart_lsn_max == (LSN_MAX if first_lsn == KEPT else KEPT)
+    assert stream is not None and stream.restart_lsn_max == (
+        LSN_MAX if oldest_lsn == KEPT else KEPT
+    )

@@ -124,7 +124,7 @@ def test_a_learner_that_lacks_what_nobody_keeps_is_told_of() -> None:
     def behind(state: MembersState) -> MembersState:
         if state.member.startswith("4#"):
             return replace(state, flush_lsn=CREATION_LSN, has_committed=False)
-        return replace(state, first_lsn=Lsn(CREATION_LSN + (1 << 20)))
+        return replace(state, oldest_lsn=Lsn(CREATION_LSN + (1 << 20)))
 
     say(few, behind)
     steps = command(few, add(4), numbers)

@@ -228,8 +228,8 @@ def test_a_member_is_replaced_and_a_second_run_finds_nothing_to_do() -> None:
 def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
     restart: int, first: int, base: int
 ) -> None:
-    first_lsn = min(CREATION_LSN + first, LSN_MAX)
-    few = Few(first_lsn=Lsn(first_lsn), restart=restart)
+    oldest_lsn = min(CREATION_LSN + first, LSN_MAX)
+    few = Few(oldest_lsn=Lsn(oldest_lsn), restart=restart)
     run(few, command(few, goal_of(3, 4), count(1)))
     newcomer = few.held[4]
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base
@@ -250,7 +250,7 @@ def test_the_newcomers_log_begins_before_a_record_that_is_being_written(
     whole: int, first: int, base: int
 ) -> None:
     """M3: all have four segments of it, and its next leader starts where it starts."""
-    few = Few(first_lsn=CREATION_LSN + first, restart=6 * SEGMENT_BYTES + 9, whole=whole)
+    few = Few(oldest_lsn=CREATION_LSN + first, restart=6 * SEGMENT_BYTES + 9, whole=whole)
     run(few, command(few, goal_of(3, 4), count(1)))
     newcomer = few.held[4]
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base

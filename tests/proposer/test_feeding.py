@@ -64,7 +64,7 @@ def tried() -> tuple[Feeder, list[Member]]:
     feeder = Feeder(1, BALLOT, ONE_TIMELINE, WalWindow(END), ZERO_LSN, ZERO_LSN)
     members = [streaming(0, END), streaming(1, END), streaming(2, START)]
     for donor in members[:2]:
-        donor.first_lsn = donor.donates_lsn = Lsn(START + 1024)
+        donor.oldest_lsn = donor.donates_lsn = Lsn(START + 1024)
     return feeder, members
 
 
@@ -81,7 +81,7 @@ def test_a_donor_may_have_learned_of_its_archive_after_its_vote() -> None:
     wal = bytes(END - START)
     sent = feeder.on_donated(donor, ReadResponse(BALLOT, START, crc_of(wal), wal), members)
     assert [type(e.message) for e in sent if isinstance(e, Send)] == [AppendRequest]
-    assert donor.donates_lsn == donor.first_lsn == START and not donor.untried_ticks
+    assert donor.donates_lsn == donor.oldest_lsn == START and not donor.untried_ticks
 
 
 def test_a_donor_that_lacks_older_wal_still_donates_what_it_has() -> None:
@@ -91,7 +91,7 @@ def test_a_donor_that_lacks_older_wal_still_donates_what_it_has() -> None:
         assert reads_of(feeder.feed(laggard, members)) == [donor.link]
         donor.refuse_reads()
         laggard.forget_reads()
-        assert donor.donates_lsn == donor.first_lsn and not donor.refused_ticks
+        assert donor.donates_lsn == donor.oldest_lsn and not donor.refused_ticks
     assert reads_of(feeder.feed(laggard, members)) == [], "each is tried once in a while"
     better = streaming(3, Lsn(START + 1024))
     assert reads_of(feeder.feed(better, [*members, better]))[0] == 0

@@ -21,10 +21,10 @@ PEERS: tuple[Address, ...] = (("h1", 1), ("h2", 2), ("h3", 3))
 
 @dataclass
 class Peer:
-    """A member that holds [first_lsn, commit_lsn), and its greeting."""
+    """A member that holds [oldest_lsn, commit_lsn), and its greeting."""
 
     acceptor_id: int
-    first_lsn: Lsn = FIRST_LSN
+    oldest_lsn: Lsn = FIRST_LSN
     commit_lsn: Lsn = COMMIT_LSN
     log_uuid: bytes = b"u" * 16
     is_up: bool = True
@@ -60,7 +60,7 @@ class Connection:
 
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Peer]:
-    peers = {"h1": Peer(1, first_lsn=Lsn(500)), "h2": Peer(2), "h3": Peer(3)}
+    peers = {"h1": Peer(1, oldest_lsn=Lsn(500)), "h2": Peer(2), "h3": Peer(3)}
     monkeypatch.setattr(Connection, "peers", peers, raising=False)
     monkeypatch.setattr(member_copies, "Safekeeper", Connection)
     return peers

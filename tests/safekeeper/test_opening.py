@@ -364,7 +364,7 @@ def test_a_host_with_the_file_of_one_safekeeper_cannot_be_another_one(
             configuration=None,
             ballot=NO_BALLOT,
             history=(),
-            first_lsn=ZERO_LSN,
+            oldest_lsn=ZERO_LSN,
             flush_lsn=ZERO_LSN,
             record_lsn=ZERO_LSN,
             commit_lsn=ZERO_LSN,

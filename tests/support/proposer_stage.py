@@ -178,7 +178,7 @@ class ProposerStage:
     def _message(self, verb: str, plain: list[str], named: dict[str, str]) -> Message:
         flush_lsn = lsn_of(named.get("flush", "0/0"))
         record_lsn = lsn_of(named["record"]) if "record" in named else flush_lsn
-        first_lsn = lsn_of(named.get("first", str(CREATION_LSN)))
+        oldest_lsn = lsn_of(named.get("first", str(CREATION_LSN)))
         history = parse_history(named.get("history", f"0:-@{CREATION_LSN}"), self.configuration)
         ballot = parse_ballot(named.get("ballot", "0:-"))
         match verb:
@@ -191,11 +191,11 @@ class ProposerStage:
                 held = replace(self.configuration, log_uuid=uuid)
                 return AcceptorGreeting(
                     number, incarnation, uuid, held, ballot, history,
-                    first_lsn, flush_lsn, record_lsn, commit_lsn, live,
+                    oldest_lsn, flush_lsn, record_lsn, commit_lsn, live,
                 )  # fmt: skip
             case "vote":
                 return VoteResponse(
-                    self.configuration.generation, ballot, "refused" not in named, first_lsn,
+                    self.configuration.generation, ballot, "refused" not in named, oldest_lsn,
                     flush_lsn, record_lsn, CREATION_LSN, history,
                 )  # fmt: skip
             case "ack":

@@ -71,13 +71,13 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log as a vote quorum knows it. WAL can be read from `first_lsn` to `end_lsn`, and is
+    """The log as a vote quorum knows it. WAL can be read from `oldest_lsn` to `end_lsn`, and is
     committed. WAL up to `record_lsn` may have been acknowledged."""
 
     system_id: int
     segment_bytes: int
     history: History
-    first_lsn: Lsn
+    oldest_lsn: Lsn
     end_lsn: Lsn
     record_lsn: Lsn
 

@@ -116,7 +116,7 @@ def _checkpoint(
 ) -> Generator[Ask, bytes | None, AnotherBranch | bool]:
     """Return True if the log has pg_control's checkpoint, False if unknown, or AnotherBranch."""
     checkpoint = server.checkpoint
-    if checkpoint is None or not log.first_lsn <= checkpoint.lsn < limit_lsn:
+    if checkpoint is None or not log.oldest_lsn <= checkpoint.lsn < limit_lsn:
         return False
     begin_lsn = checkpoint.lsn
     page_lsn = begin_lsn.round_down(WAL_PAGE_BYTES) + WAL_PAGE_BYTES
@@ -151,7 +151,7 @@ def _min_recovery(
     # A segment that was restored while it was shorter has zeros after the server's last record.
     end_lsn = min(server.min_recovery_lsn, server.end_lsn, limit_lsn)
     begin_lsn = Lsn(end_lsn - 1).round_down(WAL_PAGE_BYTES)
-    if begin_lsn < log.first_lsn:
+    if begin_lsn < log.oldest_lsn:
         return None
     ours = yield Ask(Side.SERVER, begin_lsn, end_lsn)
     theirs = None if ours is None else (yield Ask(Side.LOG, begin_lsn, end_lsn))
@@ -170,7 +170,7 @@ def _difference(server: Server, begin_lsn: Lsn, ours: bytes, theirs: bytes) -> A
 
 def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) -> Comparing:
     """Compare backwards from the end of what both have, until it tells."""
-    floor_lsn = log.first_lsn
+    floor_lsn = log.oldest_lsn
     if server.end_lsn is None:
         return _without_wal(server, log, has_checkpoint)
     end_lsn = at_lsn = min(server.end_lsn, limit_lsn)
@@ -218,8 +218,8 @@ def _without_wal(server: Server, log: Log, has_checkpoint: bool) -> Verdict:
     if has_checkpoint:
         return SameBranch(checkpoint.lsn)
     text = f"its pg_wal has no WAL, and its checkpoint at {checkpoint.lsn} lies"
-    if checkpoint.lsn < log.first_lsn:
-        return Unknown(f"{text} before the log's oldest WAL at {log.first_lsn}", out_of_reach=True)
+    if checkpoint.lsn < log.oldest_lsn:
+        return Unknown(f"{text} before the log's oldest WAL at {log.oldest_lsn}", out_of_reach=True)
     return Unknown(f"{text} behind the log's end at {log.end_lsn}")
 
 

@@ -325,7 +325,7 @@ class MembersState:
     granted            the request was fulfilled: promised, accepted, installed
     round              promised to; `accepted` in `accepted_round`, if anything
     has_committed      a leader of this very configuration has committed the start of its term
-    first_lsn          where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
+    oldest_lsn         where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
     whole_lsn          the end of the last whole record at or below restart_lsn, of committed WAL.
                        Zero means not known. Only in the answer to a MembersQuery, since an older
                        proposer, which does not know the field, reads the other answers
@@ -343,7 +343,7 @@ class MembersState:
     commit_lsn: Lsn
     restart_lsn: Lsn
     history: History
-    first_lsn: Lsn = LSN_MAX
+    oldest_lsn: Lsn = LSN_MAX
     whole_lsn: Lsn = ZERO_LSN
 
     def pack(self, w: Writer) -> None:
@@ -357,7 +357,7 @@ class MembersState:
         for lsn in (self.flush_lsn, self.commit_lsn, self.restart_lsn):
             w.lsn(lsn)
         w.history(self.history)
-        w.lsn(self.first_lsn)
+        w.lsn(self.oldest_lsn)
         if self.whole_lsn:
             w.lsn(self.whole_lsn)
 

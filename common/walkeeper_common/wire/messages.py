@@ -120,7 +120,7 @@ class AcceptorGreeting:
     configuration: Configuration | None
     ballot: Ballot
     history: History
-    first_lsn: Lsn
+    oldest_lsn: Lsn
     flush_lsn: Lsn
     record_lsn: Lsn
     commit_lsn: Lsn
@@ -133,7 +133,7 @@ class AcceptorGreeting:
         w.optional_configuration(self.configuration)
         w.ballot(self.ballot)
         w.history(self.history)
-        for lsn in (self.first_lsn, self.flush_lsn, self.record_lsn, self.commit_lsn):
+        for lsn in (self.oldest_lsn, self.flush_lsn, self.record_lsn, self.commit_lsn):
             w.lsn(lsn)
         w.boolean(self.live is not None)
         if self.live is not None:
@@ -185,7 +185,7 @@ class VoteResponse:
     generation: int
     ballot: Ballot
     granted: bool
-    first_lsn: Lsn
+    oldest_lsn: Lsn
     flush_lsn: Lsn
     record_lsn: Lsn
     restart_lsn: Lsn
@@ -195,7 +195,7 @@ class VoteResponse:
         w.u32(self.generation)
         w.ballot(self.ballot)
         w.boolean(self.granted)
-        for lsn in (self.first_lsn, self.flush_lsn, self.record_lsn, self.restart_lsn):
+        for lsn in (self.oldest_lsn, self.flush_lsn, self.record_lsn, self.restart_lsn):
             w.lsn(lsn)
         w.history(self.history)
 

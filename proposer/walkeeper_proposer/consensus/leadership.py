@@ -145,7 +145,7 @@ class Leader:
         known_lsn = max(member.known_lsn, self.start_lsn)
         if vote.history[-1].ballot != self.ballot or vote.flush_lsn <= known_lsn:
             return self._tell(member, start_lsn)
-        if known_lsn < vote.first_lsn:
+        if known_lsn < vote.oldest_lsn:
             raise Forgotten(
                 f"safekeeper {member.name} does not keep the WAL at {known_lsn} any more, and no "
                 "acknowledgement of it was seen"
@@ -191,13 +191,13 @@ class Leader:
 
         The end received so far is A and C. Return None while no readable member is attached."""
         end_lsn = self.window.end_lsn
-        attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
+        attached = [(m.flush_lsn, m.link, m.oldest_lsn) for m in self.members if m.attached]
         if not attached or max(attached)[0] < self.window.begin_lsn:
             return None
         log = LogEnd(self.configuration, self.history, end_lsn, end_lsn)
-        _, link, first_lsn = max(attached)
+        _, link, oldest_lsn = max(attached)
         others = [(first, other, flush) for flush, other, first in attached]
-        return log, with_older(Range(first_lsn, end_lsn, link, self.ballot), others)
+        return log, with_older(Range(oldest_lsn, end_lsn, link, self.ballot), others)
 
     def is_for(self, primary: PrimaryIdentity) -> bool:
         """Return True if this primary writes on the timeline of this term's history."""

@@ -45,13 +45,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The WAL to compare: [first_lsn, end_lsn), read from `donor` as `ballot`.
+    """The WAL to compare: [begin_lsn, end_lsn), read from `donor` as `ballot`.
 
-    `older` has another donor for WAL below first_lsn. The log of a member that has just replaced
+    `older` has another donor for WAL below begin_lsn. The log of a member that has just replaced
     another one may hold too little to prove anything
     (scenarios/newcomer_alone_shows_no_primary.txt)."""
 
-    first_lsn: Lsn
+    begin_lsn: Lsn
     end_lsn: Lsn
     donor: int
     ballot: Ballot
@@ -59,7 +59,7 @@ class Range:
 
     @property
     def is_empty(self) -> bool:
-        return self.end_lsn <= self.first_lsn and self.older is None
+        return self.end_lsn <= self.begin_lsn and self.older is None
 
     def asks(self, link: int) -> bool:
         """Return True if the check reads from this link, or may do so later."""
@@ -103,8 +103,8 @@ def scope_of_greetings(
     best = max((g for g, _ in greeted), key=lambda g: (g.history[-1].ballot, g.flush_lsn))
     log = admission.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
     scope = _committed(best, greeted)
-    if scope.is_empty and best.first_lsn < scope.first_lsn:
-        holding = [(g, link) for g, link in greeted if g.first_lsn < g.commit_lsn]
+    if scope.is_empty and best.oldest_lsn < scope.begin_lsn:
+        holding = [(g, link) for g, link in greeted if g.oldest_lsn < g.commit_lsn]
         nothing = replace(scope, end_lsn=configuration.creation_lsn)
         scope = _committed(best, holding) if holding else nothing
     return log, scope
@@ -113,8 +113,8 @@ def scope_of_greetings(
 def _committed(best: AcceptorGreeting, greeted: Sequence[tuple[AcceptorGreeting, int]]) -> Range:
     reader, link = max(greeted, key=lambda pair: pair[0].commit_lsn)
     end_lsn = min(best.record_lsn, reader.commit_lsn)
-    others = [(g.first_lsn, other, g.commit_lsn) for g, other in greeted]
-    return with_older(Range(reader.first_lsn, end_lsn, link, NO_BALLOT), others)
+    others = [(g.oldest_lsn, other, g.commit_lsn) for g, other in greeted]
+    return with_older(Range(reader.oldest_lsn, end_lsn, link, NO_BALLOT), others)
 
 
 def scope_of_votes(
@@ -128,8 +128,8 @@ def scope_of_votes(
     `donor` and `votes` are each with their link."""
     vote, link = donor
     log = admission.LogEnd(configuration, vote.history, vote.record_lsn, vote.flush_lsn)
-    others = [(v.first_lsn, other, _shared_lsn(vote, v)) for v, other in votes]
-    return log, with_older(Range(vote.first_lsn, vote.record_lsn, link, ballot), others)
+    others = [(v.oldest_lsn, other, _shared_lsn(vote, v)) for v, other in votes]
+    return log, with_older(Range(vote.oldest_lsn, vote.record_lsn, link, ballot), others)
 
 
 def _shared_lsn(donor: VoteResponse, vote: VoteResponse) -> Lsn:
@@ -141,12 +141,12 @@ def _shared_lsn(donor: VoteResponse, vote: VoteResponse) -> Lsn:
 
 
 def with_older(scope: Range, others: Iterable[tuple[Lsn, int, Lsn]]) -> Range:
-    """Add a donor of older WAL. `others`: first_lsn, link, and the end of this log's WAL there."""
-    able = [(first, link) for first, link, until in others if first < scope.first_lsn <= until]
+    """Add a donor of older WAL. `others`: oldest_lsn, link, and the end of this log's WAL there."""
+    able = [(oldest, link) for oldest, link, end in others if oldest < scope.begin_lsn <= end]
     if not able:
         return scope
-    first_lsn, link = min(able)
-    return replace(scope, older=replace(scope, first_lsn=first_lsn, donor=link))
+    oldest_lsn, link = min(able)
+    return replace(scope, older=replace(scope, begin_lsn=oldest_lsn, donor=link))
 
 
 class PrimaryCheck:
@@ -168,7 +168,7 @@ class PrimaryCheck:
         self._held = held
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
-        self._primary_first_lsn = Lsn(0)  # raised when the primary says that WAL is gone
+        self._primary_oldest_lsn = Lsn(0)  # raised when the primary says that WAL is gone
         self._timelines = Timelines(log.borne_out)
         self._read_end_lsn = scope.end_lsn  # where the primary's read under way ends
 
@@ -196,16 +196,16 @@ class PrimaryCheck:
     def _compare_what_is_left(self, lost: str) -> list[Effect]:
         """Compare up to the end of the primary's WAL; it is refused, and this finds the reason."""
         end_lsn = min(self.scope.end_lsn, self.primary.flush_lsn)
-        first_lsn = max(self.scope.first_lsn, self.log.configuration.creation_lsn)
+        begin_lsn = max(self.scope.begin_lsn, self.log.configuration.creation_lsn)
         segment_lsn = Lsn(max(0, end_lsn - 1)).round_down(self._segment_bytes)
-        if max(first_lsn, segment_lsn) >= end_lsn:
+        if max(begin_lsn, segment_lsn) >= end_lsn:
             return self._refuse(lost)
         return self._compare(segment_lsn, end_lsn)
 
     def _compare(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Effect]:
-        if end_lsn <= self.scope.first_lsn and self.scope.older is not None:
+        if end_lsn <= self.scope.begin_lsn and self.scope.older is not None:
             self.scope = self.scope.older
-        begin_lsn = max(begin_lsn, self.scope.first_lsn)
+        begin_lsn = max(begin_lsn, self.scope.begin_lsn)
         self._comparison = Comparison(begin_lsn, end_lsn)
         return [*self._read_primary(begin_lsn), *self._read_log()]
 
@@ -289,13 +289,13 @@ class PrimaryCheck:
         if self._comparison.is_telling or begin_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED
             return []
-        if begin_lsn <= self.scope.first_lsn and self.scope.older is None:
+        if begin_lsn <= self.scope.begin_lsn and self.scope.older is None:
             return self._refuse(
                 f"no commit and no checkpoint lies in the log's WAL between {begin_lsn}, the "
                 f"oldest kept, and {self.scope.end_lsn}: nothing shows that this primary wrote it; "
                 "give the safekeepers a greater --wal-keep-size"
             )
-        if begin_lsn <= self._primary_first_lsn:
+        if begin_lsn <= self._primary_oldest_lsn:
             return self._removed(begin_lsn)
         return self._compare(begin_lsn - self._segment_bytes, begin_lsn)
 
@@ -311,7 +311,7 @@ class PrimaryCheck:
         kept_lsn = self.scope.end_lsn.round_down(self._segment_bytes)
         if begin_lsn >= kept_lsn or self._comparison.end_lsn < self.scope.end_lsn:
             return self._removed(begin_lsn)
-        self._primary_first_lsn = kept_lsn
+        self._primary_oldest_lsn = kept_lsn
         if kept_lsn == self.scope.end_lsn:
             return self._removed(begin_lsn)
         return self._compare(kept_lsn, self.scope.end_lsn)

@@ -63,7 +63,7 @@ class Member:
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
-    first_lsn: Lsn = ZERO_LSN  # the message's: its oldest_lsn when it voted
+    oldest_lsn: Lsn = ZERO_LSN  # as of its vote, or of a later MembersState
     donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
     refused_ticks: int = 0  # how much longer we ask it for none at all
     is_tried: bool = False  # one read below donates_lsn is under way: its archive may have that WAL
@@ -169,13 +169,13 @@ class Member:
         """Record that it has WAL from here on, as a read of it has shown."""
         if self.is_tried:
             self.is_tried, self.untried_ticks = False, 0
-            self.donates_lsn = self.first_lsn = min(self.first_lsn, begin_lsn)
+            self.donates_lsn = self.oldest_lsn = min(self.oldest_lsn, begin_lsn)
 
-    def holds_from(self, first_lsn: Lsn) -> None:
+    def holds_from(self, oldest_lsn: Lsn) -> None:
         """Record where its log begins now, since it was filled (M5)."""
-        self.first_lsn = min(self.first_lsn, first_lsn)
+        self.oldest_lsn = min(self.oldest_lsn, oldest_lsn)
         if not self.refused_ticks:
-            self.donates_lsn = min(self.donates_lsn, self.first_lsn)
+            self.donates_lsn = min(self.donates_lsn, self.oldest_lsn)
 
     @property
     def is_slow(self) -> bool:
@@ -201,7 +201,7 @@ class Member:
         if self.refused_ticks:
             self.refused_ticks -= 1
             if not self.refused_ticks:
-                self.donates_lsn = self.first_lsn
+                self.donates_lsn = self.oldest_lsn
 
     def forget_reads(self) -> None:
         """Forget reads under way, which may get no or a short answer; keep the WAL before them."""
@@ -220,8 +220,8 @@ class Member:
         self.is_late = self.awaits_witness = False
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
         self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
-        self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
-        self.donates_lsn, self.refused_ticks = self.first_lsn, 0
+        self.flush_lsn, self.oldest_lsn = ZERO_LSN, self.vote.oldest_lsn
+        self.donates_lsn, self.refused_ticks = self.oldest_lsn, 0
         self.is_tried, self.untried_ticks = False, 0
         self.durable_commit_lsn = self.sent_commit_lsn = ZERO_LSN
         self.donated.clear()
@@ -288,7 +288,7 @@ def lacking(
     here = [member for member in members if member.vote is not None]
     known_lsn = max((m.vote.restart_lsn for m in here if m.vote is not None), default=ZERO_LSN)
     held_lsn = max(known_lsn, restart_lsn)
-    late = [m for m in here if m.stage is Stage.STREAMING and m.first_lsn > held_lsn]
+    late = [m for m in here if m.stage is Stage.STREAMING and m.oldest_lsn > held_lsn]
     return late, held_lsn if late else LSN_MAX
 
 

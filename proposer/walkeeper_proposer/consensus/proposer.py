@@ -135,7 +135,7 @@ class Proposer:
             case MembersState(granted=True) if member.stage is Stage.GREETING:
                 return self._greet(member)  # it had missed a change of members
             case MembersState() if member.stage is Stage.STREAMING:
-                member.holds_from(message.first_lsn)
+                member.holds_from(message.oldest_lsn)
                 return []
             case _:
                 return [DropLink(member.link, f"it sent {type(message).__name__}")]

@@ -220,12 +220,12 @@ class LogicalCheck:
     def _segment_before(self, position: Lsn) -> Lsn:
         segment_bytes = self.log.configuration.segment_bytes
         segment = Lsn(max(position - Lsn(1), 0)).round_down(segment_bytes)
-        return max(segment, self.scope.first_lsn)
+        return max(segment, self.scope.begin_lsn)
 
     def start(self) -> list[Effect]:
         if self._known is not None:
             return self._judge(self._known)
-        if self.scope.end_lsn <= self.scope.first_lsn:
+        if self.scope.end_lsn <= self.scope.begin_lsn:
             return self._judge(LogEndLsn(self.scope.end_lsn, ZERO_LSN, 0))
         return self._read_log()
 
@@ -294,7 +294,7 @@ class LogicalCheck:
         walk = self._walk
         tail = LoggedTail(self._last, walk.end_lsn if self._since_lsn is None else self._since_lsn)
         is_enough = tail.is_enough(self.primary.confirmed_lsn)
-        if self._segment > self.scope.first_lsn and not (self._settings and is_enough):
+        if self._segment > self.scope.begin_lsn and not (self._settings and is_enough):
             start = walk.entry_start or (walk.record.start_lsn if walk.record else None)
             if self._settings:  # twice as much each time
                 start = Lsn(max(0, 2 * self._segment - self.scope.end_lsn))

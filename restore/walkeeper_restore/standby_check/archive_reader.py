@@ -53,7 +53,7 @@ class ArchiveReader:
             system_id=archive.system_id,
             segment_bytes=self._segment_bytes,
             history=history,
-            first_lsn=ZERO_LSN,
+            oldest_lsn=ZERO_LSN,
             end_lsn=end_lsn,
             record_lsn=end_lsn,
         )

@@ -66,12 +66,12 @@ class LogReader:
             return Unknown(text)
         donor = max(members.values(), key=log_order)
         creation_lsn = donor.history[0].start_lsn
-        kept_lsn = min(member.first_lsn for member in members.values())
+        kept_lsn = min(member.oldest_lsn for member in members.values())
         return Log(
             system_id=configuration.system_id,
             segment_bytes=configuration.segment_bytes,
             history=donor.history,
-            first_lsn=creation_lsn if self._archive is not None else max(kept_lsn, creation_lsn),
+            oldest_lsn=creation_lsn if self._archive is not None else max(kept_lsn, creation_lsn),
             end_lsn=max(member.commit_lsn for member in members.values()),
             record_lsn=donor.record_lsn,
         )
@@ -84,7 +84,7 @@ class LogReader:
         """Return committed WAL, or None if neither a safekeeper nor the archive keeps it."""
         errors = []
         for place, greeting in self._round.greetings.items():
-            if greeting.first_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:
+            if greeting.oldest_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:
                 try:
                     return self._read_from(place, begin_lsn, end_lsn)
                 except (Unreachable, Rejected) as error:

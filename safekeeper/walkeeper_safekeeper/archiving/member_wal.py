@@ -69,12 +69,12 @@ class MemberWal:
             if found is None:
                 continue
             source, greeting = found
-            if greeting.first_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:
+            if greeting.oldest_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:
                 text = "cluster %s: reading WAL from %s on at %s"
                 logger.info(text, self._own.cluster, begin_lsn, source.shown)
                 self._source = source
                 return source
-            oldest_lsn = min(oldest_lsn, greeting.first_lsn)
+            oldest_lsn = min(oldest_lsn, greeting.oldest_lsn)
             source.close()
         if silent:
             raise Refused(f"no member that answers holds WAL at {begin_lsn}: {'; '.join(silent)}")

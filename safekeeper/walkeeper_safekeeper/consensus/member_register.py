@@ -112,7 +112,7 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
         commit_lsn=acceptor.commit_lsn,
         restart_lsn=acceptor.restart_lsn,
         history=cut(durable.history, acceptor.flush_lsn),
-        first_lsn=acceptor.oldest_lsn,
+        oldest_lsn=acceptor.oldest_lsn,
     )
 
 

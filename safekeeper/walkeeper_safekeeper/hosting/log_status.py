@@ -180,9 +180,9 @@ def _kept_for(log: HostedLog) -> str | None:
     if log.offload is not None:
         needs.append((log.offload.archived_lsn, "the archive"))
     known = [(lsn, whom) for lsn, whom in needs if lsn is not None and lsn < acceptor.commit_lsn]
-    oldest_lsn, whom = min(known, default=(acceptor.commit_lsn, "--wal-keep-size"))
+    needed_lsn, whom = min(known, default=(acceptor.commit_lsn, "--wal-keep-size"))
     segment_bytes = log.configuration.segment_bytes
-    is_needed = oldest_lsn - log.driver.store.first_lsn < segment_bytes
+    is_needed = needed_lsn - log.driver.store.first_lsn < segment_bytes
     return whom if is_needed else "--wal-keep-size"
 
 

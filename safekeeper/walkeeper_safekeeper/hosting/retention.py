@@ -42,8 +42,8 @@ def copied_from(
     A newcomer gets that from the others (M6), but at most half of --wal-size-max. So retention
     does not remove again what was copied, as long as the log is not near that size."""
     bytes_max = flush_lsn if size_max is None else size_max // 2
-    oldest_lsn = min([*slots, Lsn(max(0, flush_lsn - keep_bytes))])
-    return max(oldest_lsn, Lsn(max(0, flush_lsn - bytes_max)))
+    kept_lsn = min([*slots, Lsn(max(0, flush_lsn - keep_bytes))])
+    return max(kept_lsn, Lsn(max(0, flush_lsn - bytes_max)))
 
 
 def remove_unwanted(

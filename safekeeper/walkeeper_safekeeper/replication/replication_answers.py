@@ -88,7 +88,7 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
             return login.user
         case "walkeeper.cluster":
             return log.cluster
-        case "walkeeper.first_lsn":  # where the oldest segment starts that is kept
+        case "walkeeper.first_lsn":  # the name that readers of older versions know
             return str(log.oldest_lsn)
         case "walkeeper.kind":
             return log.kind.name.lower()

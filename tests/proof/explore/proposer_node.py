@@ -246,7 +246,7 @@ class ProposerNode:
                 member.is_late = True  # it is, as soon as it is connected again
             if member.stage is not Stage.STREAMING:
                 member.next_lsn = member.asked_lsn = member.donates_lsn = ZERO_LSN
-            member.first_lsn = CREATION_LSN
+            member.oldest_lsn = CREATION_LSN
         if core.leader is not None:
             assert core.candidate is not None
             core.candidate.donor_vote = None

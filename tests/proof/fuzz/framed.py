@@ -51,7 +51,7 @@ def run_message(data: bytes) -> None:
     if isinstance(message, Reject) and message.code is RejectCode.REFUSED:
         # An unknown code becomes this one; its text and ballot stay.
         require(again[7:] == data[3:], "{!r} was {!r}", again[4:], data)
-    elif isinstance(message, MembersState) and message.first_lsn == LSN_MAX:
+    elif isinstance(message, MembersState) and message.oldest_lsn == LSN_MAX:
         # Versions of before have not said where their WAL begins.
         require(data in (again[4:], again[4:-8]), "{!r} was {!r}", again[4:], data)
     else:

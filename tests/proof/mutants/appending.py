@@ -86,8 +86,8 @@ APPENDING = (
             ),
             Edit(
                 "Member.start_streaming",
-                "ZERO_LSN, self.vote.first_lsn",
-                "self.vote.flush_lsn, self.vote.first_lsn",
+                "ZERO_LSN, self.vote.oldest_lsn",
+                "self.vote.flush_lsn, self.vote.oldest_lsn",
             ),
         ),
     ),
@@ -98,8 +98,8 @@ APPENDING = (
         (
             Edit(
                 "Member.start_streaming",
-                "self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn",
-                "self.first_lsn = self.vote.first_lsn",
+                "self.flush_lsn, self.oldest_lsn = ZERO_LSN, self.vote.oldest_lsn",
+                "self.oldest_lsn = self.vote.oldest_lsn",
             ),
             Edit(
                 "Member._detach",

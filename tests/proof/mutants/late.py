@@ -30,7 +30,7 @@ LATE = (
         (
             Edit(
                 "is_held",
-                "s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
+                "s.oldest_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
                 "s.flush_lsn >= start_lsn",
             ),
         ),
@@ -44,8 +44,8 @@ LATE = (
         (
             Edit(
                 "is_held",
-                "s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
-                "s.first_lsn <= kept_lsn",
+                "s.oldest_lsn <= kept_lsn and s.flush_lsn >= start_lsn",
+                "s.oldest_lsn <= kept_lsn",
             ),
         ),
         turns_red=TEST + "a_set_is_final_only_if_an_ack_quorum_of_it_holds_each_byte",

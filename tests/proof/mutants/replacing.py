@@ -167,7 +167,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "_oldest_kept",
-                "min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
+                "min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, oldest_lsn))",
                 "latest_lsn",
             ),
         ),
@@ -182,7 +182,7 @@ REPLACEMENTS = (
         (
             Edit(
                 "_oldest_kept",
-                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn)",
+                "max(Lsn(record - segment_bytes), creation_lsn, oldest_lsn)",
                 "max(Lsn(record - segment_bytes), creation_lsn)",
             ),
         ),
@@ -228,7 +228,9 @@ REPLACEMENTS = (
         "a newcomer's knowledge of commits keeps no other member from an election",
         (
             Edit(
-                "scope_of_greetings", "scope.is_empty and best.first_lsn < scope.first_lsn", "False"
+                "scope_of_greetings",
+                "scope.is_empty and best.oldest_lsn < scope.begin_lsn",
+                "False",
             ),
         ),
         turns_red=FORGOT,

@@ -131,8 +131,8 @@ def begin_log(
         return
     donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
     reached = min(donor.restart_lsn, donor.commit_lsn)
-    first_lsn = max(state.first_lsn for state in serving)
-    base_lsn = _oldest_kept(current, reached, donor.whole_lsn, first_lsn)
+    oldest_lsn = max(state.oldest_lsn for state in serving)
+    base_lsn = _oldest_kept(current, reached, donor.whole_lsn, oldest_lsn)
     history = _below(donor.history, base_lsn)
     join = JoinLog(cluster, current, base_lsn, history)
     _check_joined(newcomer, (yield Batch({newcomer.at: join})))
@@ -177,11 +177,11 @@ def is_held(current: Configuration, at_work: Sequence[MembersState]) -> bool:
     if not led:
         return False
     start_lsn, kept_lsn = max(map(_last_start, led)), _kept_from(at_work)
-    holders = [s.member for s in led if s.first_lsn <= kept_lsn and s.flush_lsn >= start_lsn]
+    holders = [s.member for s in led if s.oldest_lsn <= kept_lsn and s.flush_lsn >= start_lsn]
     return current.wanted.commits(holders)
 
 
-def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first_lsn: Lsn) -> Lsn:
+def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, oldest_lsn: Lsn) -> Lsn:
     """Return the start of the segment before that of the last whole record below restart_lsn.
 
     Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
@@ -189,7 +189,7 @@ def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first
     unfinished record may lie around restart_lsn and be many segments long. Every next term starts
     at its start, so a log that begins inside it can follow no leader (M3,
     scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
-    newcomer gets all WAL. The base is not below first_lsn, where all old members have WAL. It is
+    newcomer gets all WAL. The base is not below oldest_lsn, where all old members have WAL. It is
     not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
     the disks have not.
     """
@@ -197,7 +197,7 @@ def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first
     known_lsn = whole_lsn or restart_lsn
     latest_lsn = max(known_lsn.round_down(segment_bytes), creation_lsn)
     record = Lsn(max(int(whole_lsn) - 1, creation_lsn)).round_down(segment_bytes)
-    return min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))
+    return min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, oldest_lsn))
 
 
 def _below(history: History, lsn: Lsn) -> History:
@@ -250,8 +250,8 @@ def filling(
 
 def _to_copy(current: Configuration, at_work: Sequence[MembersState]) -> int | None:
     """Return how much older WAL is still to be copied to the newcomer that lacks most of it."""
-    firsts = [state.first_lsn for state in at_work if state.member in current.newcomers]
-    return max(0, max(firsts) - _kept_from(at_work)) if firsts else None
+    oldest = [state.oldest_lsn for state in at_work if state.member in current.newcomers]
+    return max(0, max(oldest) - _kept_from(at_work)) if oldest else None
 
 
 def what_it_waits_for(
@@ -278,11 +278,11 @@ def _no_leader(current: Configuration) -> str:
 
 def _beyond_reach(current: Configuration, at_work: Sequence[MembersState]) -> str | None:
     """Return the text for a learner that lacks WAL which no member keeps any more, or None."""
-    firsts = [state.first_lsn for state in at_work if state.member in current.members]
+    oldest = [state.oldest_lsn for state in at_work if state.member in current.members]
     lost = [
         state
         for state in at_work
-        if state.member in current.learners and firsts and state.flush_lsn < min(firsts)
+        if state.member in current.learners and oldest and state.flush_lsn < min(oldest)
     ]
     if not lost:
         return None
