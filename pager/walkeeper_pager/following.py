@@ -22,7 +22,7 @@ from walkeeper_pager.pager import Pager
 from walkeeper_wal.errors import LOGICAL_LOG, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.plan import make_plan
-from walkeeper_wal.sources.safekeeper_link import LogState, SafekeeperLink, Unavailable
+from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, ServedWal, Unavailable
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -86,10 +86,10 @@ class Following:
                 state = link.state()
                 self._check(address, state)
                 begin = self.pager.start_lsn
-                if begin < state.first_lsn:
+                if begin < state.oldest_lsn:
                     raise Unavailable(
                         f"{address}: WAL at {Lsn(begin)} is no longer kept, the oldest is at "
-                        f"{Lsn(state.first_lsn)}: name an archive that has it (--archive), or "
+                        f"{Lsn(state.oldest_lsn)}: name an archive that has it (--archive), or "
                         "begin with a newer base backup and an empty --data-dir"
                     )
                 timeline = self._timeline_at(link, state, begin)
@@ -97,7 +97,7 @@ class Following:
         finally:
             link.close()
 
-    def _check(self, address: str, state: LogState) -> None:
+    def _check(self, address: str, state: ServedWal) -> None:
         pager = self.pager
         if state.system_id != pager.base.system_id:
             raise Foreign(
@@ -112,7 +112,7 @@ class Following:
                 f"{address}: has the log up to {Lsn(state.commit_lsn)}, less than is here"
             )
 
-    def _timeline_at(self, link: SafekeeperLink, state: LogState, lsn: int) -> int:
+    def _timeline_at(self, link: SafekeeperLink, state: ServedWal, lsn: int) -> int:
         """Return the timeline of the log from `lsn` on, and switch the files to it."""
         path: tuple[Stretch, ...] = (Stretch(1, 1 << 64),)
         history = b""

@@ -25,7 +25,7 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segmen
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
-from walkeeper_wal.sources.safekeeper_link import LogState, SafekeeperLink, Unavailable
+from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, ServedWal, Unavailable
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import Ends
 
@@ -59,7 +59,7 @@ class LiveFiles:
         self._url, self._cluster = url.rstrip("/"), found["cluster"] or ""
         self.system_id: int | None = None  # the primary's, once files were listed
         self._own = threading.local()
-        self._states: dict[str, LogState] = {}
+        self._states: dict[str, ServedWal] = {}
         self._silent_until_s: dict[str, float] = {}
         self._histories: dict[int, tuple[Stretch, ...]] = {1: (Stretch(1, 1 << 64),)}
         self._fronts: dict[_Range, Bytes] = {}
@@ -88,10 +88,10 @@ class LiveFiles:
         self.system_id = newest.system_id
         path, size = self._history(newest.timeline), newest.segment_bytes
         found = [(f"{newest.timeline:08X}.history", 0)] if newest.timeline > 1 else []
-        first = min(each.first_lsn for each in states) // size * size
+        first = min(each.oldest_lsn for each in states) // size * size
         for begin in range(first, newest.commit_lsn, size):
             end = min(begin + size, newest.commit_lsn)
-            if not any(each.first_lsn <= begin and each.commit_lsn >= end for each in states):
+            if not any(each.oldest_lsn <= begin and each.commit_lsn >= end for each in states):
                 continue
             timeline = next(each.timeline for each in path if end <= each.end_lsn)
             name = segment_name(timeline, Lsn(begin), size)
@@ -175,8 +175,8 @@ class LiveFiles:
             state = self._states.get(link.address)
             if state is None or state.commit_lsn < end:
                 state = self._states[link.address] = link.state()
-            if not state.first_lsn <= begin:
-                oldest = Lsn(state.first_lsn)
+            if not state.oldest_lsn <= begin:
+                oldest = Lsn(state.oldest_lsn)
                 raise Unavailable(f"{link.address}: WAL before {oldest} is not kept any more")
             if state.commit_lsn < end:
                 raise Unavailable(f"{link.address}: has the log up to {Lsn(state.commit_lsn)} only")
@@ -187,9 +187,9 @@ class LiveFiles:
 
     # Safekeepers
 
-    def _ask_all(self) -> list[LogState]:
+    def _ask_all(self) -> list[ServedWal]:
         """Return the states of the safekeepers that answer, asking lately silent ones last."""
-        states: list[LogState] = []
+        states: list[ServedWal] = []
         reasons = []
         for address in self._in_turn(0):
             if states and self._silent_until_s.get(address, 0) > time.monotonic():
@@ -202,7 +202,7 @@ class LiveFiles:
             raise HistoryError(f"{self._url}: no safekeeper answers: {'; '.join(reasons)}")
         return states
 
-    def _state_of(self, address: str) -> LogState:
+    def _state_of(self, address: str) -> ServedWal:
         state = self._asked(address, lambda link: link.state())
         self._states[address] = state
         return state

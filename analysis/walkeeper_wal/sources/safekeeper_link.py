@@ -42,13 +42,13 @@ class Unavailable(HistoryError):
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
-    """The WAL that a safekeeper can serve: [first_lsn, commit_lsn) of the log on `timeline`."""
+class ServedWal:
+    """The WAL that a safekeeper can serve: [oldest_lsn, commit_lsn) of the log on `timeline`."""
 
     system_id: int
     timeline: int
     segment_bytes: int
-    first_lsn: int
+    oldest_lsn: int
     commit_lsn: int
 
 
@@ -110,13 +110,13 @@ class SafekeeperLink:
     def is_open(self) -> bool:
         return self._pg.status == pq.ConnStatus.OK
 
-    def state(self) -> LogState:
+    def state(self) -> ServedWal:
         """Return the log's present state."""
         with self._answering():
             system_id, timeline, commit, *_ = self._row("IDENTIFY_SYSTEM")
             size = self._row("SHOW wal_segment_size")[0].decode()
             first = self._row("SHOW walkeeper.first_lsn")[0].decode()
-            return LogState(
+            return ServedWal(
                 int(system_id), int(timeline), int(size[:-2]) * _UNITS[size[-2:]],
                 int(Lsn.parse(first)), int(Lsn.parse(commit.decode())),
             )  # fmt: skip
