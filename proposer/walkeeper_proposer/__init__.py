@@ -6,5 +6,5 @@ consensus/                campaign and lead (proposer, leadership), send (feedin
 logical/                  pgoutput's messages to a logical log's entries, and LSNs back
 driver                    performs the core's effects on its ports
 postgres/, links          those ports for real: the primary, and the safekeepers
-daemon, settling          clocks, signals, one life after the other
+daemon, settling          clocks, signals, and a new proposer after one that was deposed
 """

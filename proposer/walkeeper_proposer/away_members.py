@@ -37,7 +37,7 @@ class MemberIds:
 
 
 class AwayMembers:
-    """Since when each address has no attached member. A new term goes on with it."""
+    """Remember since when each address has no attached member, also across terms."""
 
     def __init__(self) -> None:
         self._ids, self._since = MemberIds(), dict[str, int]()

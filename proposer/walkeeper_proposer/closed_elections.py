@@ -18,7 +18,7 @@ from walkeeper_common.wire.member_change import MembersState
 from walkeeper_proposer.settling import close
 
 ELECTION_S = 20.0
-LINGER_S = 5.0  # a newcomer gets the end of the log meanwhile
+LINGER_S = 5.0  # the time for a newcomer to get the end of the log
 PAUSE_S = 0.5
 
 

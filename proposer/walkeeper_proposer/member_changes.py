@@ -36,14 +36,14 @@ class Limits:
 
 
 def draw() -> bytes:
-    """Return what tells a round of the register from every other one."""
+    """Return random bytes that no other round of the register has."""
     return os.urandom(16)
 
 
 async def perform(
     steps: Steps, addresses: tuple[Address, ...], limits: Limits, tell: Callable[[str], None]
 ) -> Configuration:
-    """Ask what the steps want of these safekeepers, and return what they return. Refused."""
+    """Ask these safekeepers what the steps want, and return the steps' result. Raise Refused."""
     elections = ClosedElections(addresses)
     try:
         return await _perform(steps, addresses, _News(tell, limits.timeout_s), limits, elections)
@@ -127,7 +127,7 @@ class _News:
         self._waits = batch
 
     def give_up_if_late(self) -> None:
-        """Raise Refused, with what stands and how to go on, if nothing moves for too long."""
+        """Raise Refused, with the members and how to go on, if nothing moves for too long."""
         now_s = asyncio.get_running_loop().time()
         if self._timeout_s is None or now_s - self._moved_s <= self._timeout_s:
             return

@@ -46,7 +46,7 @@ class Repairs:
         addresses: Callable[[], Sequence[Address]],
         grace_s: float,
     ) -> None:
-        """Watch nobody yet. A member is silent for `grace_s` before it is replaced."""
+        """Watch no member yet. A member is silent for `grace_s` before a spare replaces it."""
         self._cluster, self._core, self._addresses = cluster, core, addresses
         self._auditor = Auditor(grace_s)
         self.done, self.failed, self.is_under_way = 0, 0, False

@@ -44,7 +44,7 @@ class PrimaryReporter:
         sync_state: SyncState,
         repair: Callable[[], str] = lambda: "",
     ) -> None:
-        """Report nothing yet. `repair` returns a text about a repair, or an empty one."""
+        """Report nothing yet. `repair` returns a text about a repair, or an empty text."""
         self._cluster, self._core, self._addresses = cluster, core, addresses
         self._repair = repair
         self._sync_state = sync_state

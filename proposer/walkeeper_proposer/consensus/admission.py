@@ -72,7 +72,7 @@ def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 
 
 def refusal_at_sight(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
-    """Return why no bytes need to be compared, or None."""
+    """Return the refusal that needs no comparison of bytes, or None."""
     return (
         _another_cluster(primary, log.configuration)
         or _unfit(primary, waivers)
@@ -195,7 +195,7 @@ def _sealed(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 
 
 def closed(log: LogEnd) -> str | None:
-    """Return the refusal of every primary, not examined first, if the log was closed (M7)."""
+    """Return the refusal of every primary if the log was closed (M7). None is examined first."""
     end_lsn = closed_lsn(log.borne_out)
     if end_lsn is None:
         return None

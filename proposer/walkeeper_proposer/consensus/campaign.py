@@ -55,10 +55,10 @@ class Campaign:
     addresses: frozenset[str] = frozenset()  # the links'; if empty, none can be added
     linked: frozenset[str] = frozenset()  # members that have a link because they joined
     linked_generation: int = 0  # the generation by which these links were made
-    writes_nonces: bool = False  # its shell does, so retention goes by them (R22)
+    writes_nonces: bool = False  # then retention goes by nonces (R22)
 
     def needs_other_links(self, configuration: Configuration) -> bool:
-        """Return True if a link lacks to a member that joined, or leads to one that was given up.
+        """Return True if a member that joined has no link, or one that was given up still has one.
 
         The shell then adds or drops links. An older configuration, of a member that lags, changes
         none: a proposer would begin anew without end.

@@ -3,7 +3,7 @@
 A steady leader sends the primary's WAL to all safekeepers, and commits what a quorum acknowledges.
 The compiled fast path (walkeeper_fastpath) does this without messages, events and effects. The
 template has everything that `Leader.on_wal`, `Feeder.feed` and `Leader.on_append_response` would
-look at, or it is a reason to make none:
+look at. Where it cannot hold a fact, there is no template:
 
     a settling leader, one without a stream           no template
     a pause, a full window                            no template; `unsettled_bytes_max`

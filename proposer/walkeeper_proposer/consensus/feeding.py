@@ -51,7 +51,7 @@ class Feeder:
             and last.commit_lsn == self.commit_lsn
             and last.restart_lsn == self.restart_lsn
         ):
-            return self._send(member, last)  # as to the member before it: made and packed once
+            return self._send(member, last)  # the last member's: made and packed once
         return self._send(member, self._request(begin_lsn, payload, crc))
 
     def _request(self, begin_lsn: Lsn, payload: Buffer, crc: int) -> AppendRequest:

@@ -217,8 +217,8 @@ class Leader:
         return self.feeder.feed_all(self.members)
 
     def on_tick(self) -> list[Effect]:
-        """Send what waits, and let go of WAL. Ask who had no space, another donor for one that is
-        gone, and how far logs that begin late are filled."""
+        """Send what waits, and let go of WAL. Ask members that had no space for votes, and another
+        donor in the place of a lost one. Ask how far logs that begin late are filled."""
         asks = [Send(m.link, MembersQuery(self._cluster)) for m in self.hold_wal()]
         effects = [*self.feed_all(), *self._ask_refusing(), *asks]
         for comparison in [m.comparison for m in self.members if m.comparison is not None]:
@@ -226,13 +226,13 @@ class Leader:
         return effects + self._retain()
 
     def hold_wal(self) -> list[Member]:
-        """Let members keep what one with a log that begins late lacks; return such members (M5)."""
+        """Hold restart_lsn below WAL that logs that begin late lack; return their members (M5)."""
         known_lsn = self.feeder.restart_lsn
         lack, self.held_lsn = lacking(self.configuration, self.members, known_lsn)
         return lack
 
     def lost_by_all(self) -> str | None:
-        """Return why we cannot go on although an election is possible, or None; ask once a tick.
+        """Return why we cannot go on although an election is possible, or None. Call it each tick.
 
         A vote quorum has attached, but lacks WAL below the window, so we cannot feed it. Either
         a quorum had it. Then a power cut took all of them back into one incomplete record (R9), and
@@ -258,7 +258,7 @@ class Leader:
         return f"no safekeeper has the WAL from {max(ends)} to {self.window.begin_lsn} any more"
 
     def bound_window(self) -> list[Effect]:
-        """Forget what nobody needs; the primary waits while what is left is too much."""
+        """Forget WAL that no member needs; pause the primary while the rest is too much."""
         is_full = self.feeder.trim(self.members)
         if is_full == self.is_paused or not self.is_streaming:
             return []
@@ -323,7 +323,7 @@ class Leader:
         return [note, *(self.report() if news else [])]
 
     def _ask_refusing(self) -> list[Effect]:
-        """Ask those that had no space for their votes, which tell where their logs end."""
+        """Ask members that had no space for votes, which tell where their logs end."""
         refusing = [m for m in self.members if m.stage is Stage.GREETED]
         return [Send(m.link, m.ask(self.configuration, self.ballot)) for m in refusing]
 
@@ -375,9 +375,9 @@ class Leader:
         return (self._announce_soon() if moves else []) + self.bound_window()
 
     def on_own(self, event: AnnounceDue | NonceWritten | StreamTaken) -> list[Effect]:
-        """Take what concerns nobody but the leader. Retention goes by nonces from the first one
-        on. Where they are refused it goes by what all members have, or WAL would be kept without
-        end."""
+        """Handle an event that concerns the leader alone. Retention goes by nonces from the first
+        one on. If the primary refuses nonces, retention goes by what all members have. Otherwise
+        WAL would be kept without end."""
         match event:
             case AnnounceDue():
                 return self.announce()

@@ -2,9 +2,9 @@
 
 A leader meets its own ballot in the vote of a safekeeper that was lost and is back. The safekeeper
 may have WAL after the last acknowledgement that we saw. That WAL was written under our ballot, but
-perhaps by another past of ours. Our machine may have been set back to an older image, with its
-memory and the primary. Positions tell nothing, as the WAL that we sent since then may be as long.
-So the bytes are read back and compared before the leader tells the voter to go on (R24,
+perhaps at a time that we do not remember. Our machine may have been set back to an older image,
+with its memory and the primary. Positions tell nothing, as the WAL that we sent since then may be
+as long. So the bytes are read back and compared before the leader tells the voter to go on (R24,
 scenarios/leader_from_a_memory_image_compares_bytes.txt). Our bytes are in the window, or at a
 safekeeper that has attached: it has acknowledged them to us.
 """

@@ -29,8 +29,8 @@ from walkeeper_proposer.consensus.own_wal import Comparison
 
 APPEND_BYTES_MAX = 128 << 10
 APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes out at once
-LATE_TICKS = 2  # an append is late that has not been acknowledged for so long
-GROW_APPENDS = 16  # as many appends of a lowered limit are acknowledged before it is doubled
+LATE_TICKS = 2  # an append that is not acknowledged for so long is late
+GROW_APPENDS = 16  # acknowledged appends of a lowered limit, after which it is doubled
 IN_FLIGHT_BYTES_MAX = 8 << 20
 DONOR_READS_MAX = 4
 LEARNER_BYTES_MAX = 4 << 30  # the most WAL that is kept for a safekeeper that is no member yet
@@ -64,7 +64,7 @@ class Member:
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
     oldest_lsn: Lsn = ZERO_LSN  # as of its vote, or of a later MembersState
-    donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
+    donates_lsn: Lsn = ZERO_LSN  # reads on behalf of a laggard begin here or later
     refused_ticks: int = 0  # how much longer we ask it for none at all
     is_tried: bool = False  # one read below donates_lsn is under way: its archive may have that WAL
     untried_ticks: int = 0  # how much longer no such read is sent
@@ -162,7 +162,7 @@ class Member:
         self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
 
     def try_read(self) -> None:
-        """Record one read below donates_lsn, of which its archive may know since its vote."""
+        """Record one read below donates_lsn: its archive may have got that WAL since its vote."""
         self.is_tried, self.untried_ticks = True, REFUSED_TICKS
 
     def has_donated(self, begin_lsn: Lsn) -> None:
@@ -265,7 +265,7 @@ def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
 
 
 def kept_for(learners: Iterable[str], members: Iterable[Member], commit_lsn: Lsn) -> Lsn:
-    """Return up to where learners let go of WAL: what they lack is kept, within a bound (M2).
+    """Return the LSN below which no learner needs WAL, within a bound (M2).
 
     A learner beyond the bound may be below restart_lsn. No leader folds its history before a leader
     of the joint members has compared it (docs/steps.md, "A history of many terms").

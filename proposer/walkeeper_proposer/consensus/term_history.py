@@ -1,7 +1,7 @@
 """The history of a new term: the donor's, shortened if it is long, and the term's own entry. Pure.
 
-The entry starts at the donor's record end A (docs/protocol.md R5). A history has a bound, and the
-end of it is kept free for what makes it short again (R25).
+The entry starts at the donor's record end A (docs/protocol.md R5). The size of a history has a
+bound. The last part below that bound is for the elections that shorten the history again (R25).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ NO_WITNESS = (
 
 
 def can_answer(member: Member) -> bool:
-    """Return True if its connection belongs to this term, so that its answer shows that it stands.
+    """Return True if its connection belongs to this term, so that its answer is that of a witness.
 
     The leader asks a member without space for its vote again, and the answer follows (R16)."""
     stands = member.stage in (Stage.GREETED, Stage.VOTING) and not member.is_late

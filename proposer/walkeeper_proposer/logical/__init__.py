@@ -1,1 +1,1 @@
-"""A logical log's part of it: from pgoutput's messages to entries, and LSNs back. No I/O either."""
+"""Logical logs: pgoutput's messages become entries, and positions become LSNs again. No I/O."""

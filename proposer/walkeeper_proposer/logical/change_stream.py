@@ -165,7 +165,7 @@ class ChangeStream:
         self._forget_open()
 
     def unanswered(self, tokens: Iterable[str]) -> tuple[str, ...]:
-        """Return the queries that no answer is made for yet."""
+        """Return the queries that have no answer yet."""
         made = (*self._answered, *(self._answer[1] if self._answer is not None else ()))
         return tuple(token for token in tokens if token not in made)
 

@@ -145,7 +145,7 @@ class Retention:
 
 
 async def make_slot(sql: asyncpg.Connection, slot: str) -> None:
-    """Make it if it is missing, and anew if max_slot_wal_keep_size has made it useless."""
+    """Make the slot if it is missing, and make a lost one anew (max_slot_wal_keep_size)."""
     is_lost = await sql.fetchval(IS_LOST, slot)
     if is_lost:
         await sql.execute(DROP, slot)
@@ -156,7 +156,7 @@ async def make_slot(sql: asyncpg.Connection, slot: str) -> None:
 
 
 async def _write_nonce(sql: asyncpg.Connection) -> Lsn:
-    """Return where it ends."""
+    """Write a nonce into the WAL, and return where it ends."""
     for _ in range(WRITES_MAX):
         written = await sql.fetchval(WRITE, PREFIX, os.urandom(NONCE_BYTES))
         end_lsn = Lsn.parse(written)

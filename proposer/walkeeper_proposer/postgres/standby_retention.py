@@ -40,7 +40,7 @@ SELECT pg_is_in_recovery(), checkpoint_lsn::text, redo_lsn::text FROM pg_control
 
 
 class Restartpoints:
-    """Where the WAL begins that tells. Pure."""
+    """The restartpoints of a standby, and the last one that counts. Pure."""
 
     def __init__(self) -> None:
         self.begin_lsn = ZERO_LSN

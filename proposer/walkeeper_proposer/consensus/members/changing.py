@@ -88,15 +88,15 @@ from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 class Goal:
     """The members `leaving` are to go, `joining` are to come, and `ack_quorum` is to count.
 
-    An id may be in both: the safekeeper comes back on an empty disk. `ack_quorum` None: it stays,
-    or stays a majority. `instead`: the newcomers of a change that is under way, and are lost, are
-    given up for these. An ack quorum of 1 among several is set only if `allow_single_ack`.
+    An id may be in both: the safekeeper comes back on an empty disk. With `ack_quorum` None the
+    quorum stays as it is, or stays a majority. With `instead`, a change that is under way gives up
+    its lost newcomers for these. An ack quorum of 1 among several needs `allow_single_ack`.
     `addresses` are those of all places. With them the newcomers' logs may begin late, if they would
     be fed more than `fed_bytes_max` first (M5).
 
-    `ack_zones` is from how many zones acknowledgements come; 0 is no such rule, and None as now.
-    `zones` has labels of members by id. A rule under which the loss of one zone stops commits is
-    set only if `allow_zone_stop`.
+    `ack_zones` is the number of zones from which acknowledgements have to come. 0 means no such
+    rule, and None keeps the present one. `zones` has labels of members by id. A rule under which
+    the loss of one zone stops commits needs `allow_zone_stop`.
     """
 
     cluster: str

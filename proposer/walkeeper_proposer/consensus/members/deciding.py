@@ -105,7 +105,7 @@ def decide(
 
 
 def _undecided(old: MemberSet, current: Configuration, round_: Ballot, answers: Answers) -> str:
-    """Return the members that refuse a round which nobody else has overtaken, as a text."""
+    """Return the members that refuse a round which no other round has overtaken, as a text."""
     unwilling = [
         str(member_id(state.member))
         for state in states_of(answers).values()

@@ -1,4 +1,4 @@
-"""Does a `walkeeper replace` get anywhere? Its --timeout counts from the last headway. Pure."""
+"""The headway of a `walkeeper replace`, from which its --timeout counts. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from walkeeper_proposer.consensus.members.deciding import Batch, standing, way_b
 class Headway:
     """Headway is a greater generation, a wait that is new in it, or fewer bytes to go than ever.
 
-    Two waits by turns are none: members that come and go would keep the command for ever.
+    Two waits that alternate are no headway: members that come and go would keep the command
+    running for ever.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class Headway:
         return True
 
     def ways_on(self) -> str:
-        """Return what stands, and the commands that go on from there."""
+        """Return the members that decide now, and the commands that go on from there."""
         ways = "the same command goes on from here"
         if self.current is None:
             return ways

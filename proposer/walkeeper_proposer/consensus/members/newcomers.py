@@ -184,10 +184,10 @@ def is_held(current: Configuration, at_work: Sequence[MembersState]) -> bool:
 def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, oldest_lsn: Lsn) -> Lsn:
     """Return the start of the segment before that of the last whole record below restart_lsn.
 
-    Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
-    the end of a record in it perhaps, would show of no primary that it wrote this log. An
-    unfinished record may lie around restart_lsn and be many segments long. Every next term starts
-    at its start, so a log that begins inside it can follow no leader (M3,
+    Retention leaves both (docs/steps.md, "Truncation by retention"). One segment alone may hold
+    only the end of a record, which shows of no primary that it wrote this log. An unfinished record
+    may lie around restart_lsn and be many segments long. Every next term starts at its start, so a
+    log that begins inside it can follow no leader (M3,
     scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
     newcomer gets all WAL. The base is not below oldest_lsn, where all old members have WAL. It is
     not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
@@ -257,7 +257,7 @@ def _to_copy(current: Configuration, at_work: Sequence[MembersState]) -> int | N
 def what_it_waits_for(
     current: Configuration, at_work: Sequence[MembersState], to_go: int | None
 ) -> str:
-    """Return the text for people, while the next step of the change may not be taken."""
+    """Return what the next step of the change waits for, as a text for people."""
     lost = _beyond_reach(current, at_work)
     if lost is not None:
         return lost

@@ -31,14 +31,14 @@ from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.members.newcomers import Newcomer
 from walkeeper_proposer.consensus.progress import Member
 
-REPAIRS_MAX, REPAIRS_S = 2, 3600.0  # repairs begun in so long: members that flap use up no more
+REPAIRS_MAX, REPAIRS_S = 2, 3600.0  # so many begin in that time: a flapping member uses up no more
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
     """Spare `spare`, ID@HOST:PORT, is to take the place of member `leaving`.
 
-    `instead`: of another spare, which was to do so and gets no further.
+    With `instead`, it takes the place of another spare that got no further.
     """
 
     leaving: str
@@ -69,7 +69,7 @@ def well_members(members: Iterable[Member]) -> list[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """No repair of member `silent` begins: `why`. It may go on at `until_s`, if that is known."""
+    """The reason `why` no repair of member `silent` begins. One may at `until_s`, if known."""
 
     silent: str
     why: str

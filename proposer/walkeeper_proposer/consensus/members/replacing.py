@@ -18,7 +18,7 @@ from walkeeper_proposer.consensus.members.newcomers import Newcomer
 class Goal:
     """Member `leaving` is to be replaced by safekeeper `joining`, which is at place `at`.
 
-    `instead`: a newcomer of a replacement that is under way, and is lost, is given up for it.
+    With `instead`, a replacement that is under way gives up its lost newcomer for this one.
     """
 
     cluster: str
