@@ -83,7 +83,7 @@ async def _serve(
             listening = asyncio.Event()
             serving = _serve_http(settings, catalog, audit, lambda *_: listening.set())
             group.create_task(serving, name="http")
-            await listening.wait()  # ready is both
+            await listening.wait()  # the daemon is ready when both ports listen
         await serve(
             settings.listen[0],
             settings.listen[1],

@@ -59,7 +59,7 @@ from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_recor
 
 GROUP_BYTES_MAX = 8 << 20
 APPEND_BYTES = FRAME_HEAD.size + AppendRequest.LAYOUT.size  # an append's frame without its WAL
-BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more
+BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # the most WAL that one read of the socket brings
 QUEUED_BYTES_MAX = 32 << 20
 FIND_BYTES_MAX = 32 << 10  # the loop itself walks so many new records
 
@@ -389,7 +389,7 @@ class Driver:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """Committed whole records end here, as far as anybody has looked (R13)."""
+        """The end of committed whole records, as far as the WAL was read (R13)."""
         return min(self._whole.end_lsn, self.acceptor.commit_lsn)
 
     def find_whole(self, done: Callable[[WalkeeperError | None], None]) -> bool:

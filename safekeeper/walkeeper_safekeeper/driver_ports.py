@@ -55,7 +55,7 @@ class OlderWal(Protocol):
 
 
 class KeepsOrphans(Protocol):
-    """The place for WAL that is cut (orphans.py)."""
+    """The place for WAL that a truncation removes (orphans.py)."""
 
     def keep(self, store: WalStore, history: History, begin_lsn: Lsn) -> str | None:
         """Copy the WAL to cut, durably; return a text for the operator, or None. Raise nothing."""

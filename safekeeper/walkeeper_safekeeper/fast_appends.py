@@ -2,8 +2,8 @@
 
     begin(connection, …)      the core describes the next append; the tail's file is held
     take(memory, size)        the compiled path takes what is as described
-    news()                    how far it came, for the core
-    end()                     void with any other event: the file is given back
+    news()                    the end of the taken WAL, for the core
+    end()                     any other event ends it: the file is given back
 
 walkeeper_fastpath is the compiled part, behind the port `FastAppends`.
 """
@@ -26,7 +26,7 @@ MakeFastAppends: TypeAlias = Callable[[ExpectedAppend, Tail, Answering], FastApp
 
 
 class FastPath:
-    """One log's. Without `make` it is off, and all appends take the slow path.
+    """The fast path of one log. Without `make` it is off, and all appends take the slow path.
 
     `groups_written` counts its writes. `take` returns what FastAppends.take returns, and 0 for
     another connection. `taken` are the bytes of frames whose write has failed."""
@@ -38,7 +38,7 @@ class FastPath:
         make: MakeFastAppends | None,
         on_news: Callable[[], None],
     ) -> None:
-        """Call `on_news` when there begin to be `news`."""
+        """Call `on_news` when the first `news` arrive."""
         self._acceptor, self._store, self._make = acceptor, store, make
         self._on_news = on_news
         self._appends: FastAppends | None = None

@@ -1,7 +1,7 @@
 """The connections of one log's proposers, and what the log knows of these proposers.
 
-    send(connection, message)   the driver's effects, to the session that asked
-    pause(session)              it reads on when less WAL is queued
+    send(connection, message)   a message of the driver, to the session of the connection
+    pause(session)              the session reads on when less WAL is queued
 
 An asyncio shell's index; it decides nothing of the consensus.
 """

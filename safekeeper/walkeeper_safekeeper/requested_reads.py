@@ -18,7 +18,7 @@ _ENDS = frozenset((RejectCode.NOT_READABLE, RejectCode.WAL_REMOVED))
 
 
 class RequestedReads:
-    """At most one read is at work."""
+    """The reads of one connection, of which at most one is at work."""
 
     def __init__(self) -> None:
         self._waiting: deque[ReadRequest] = deque()

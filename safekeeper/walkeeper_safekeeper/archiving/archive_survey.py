@@ -25,7 +25,7 @@ from walkeeper_safekeeper.driver import Driver
 logger = logging.getLogger("walkeeper.archive")
 
 SURVEY_TICKS = 15  # between two tries, and two looks at a gap
-GAP_LOOKS = 20  # looks at the gap alone; then one at all, since WAL below may have been pruned
+GAP_LOOKS = 20  # looks at the gap alone, then one at all WAL: what is below may have been pruned
 
 
 class SurveyedLog(Protocol):
@@ -41,8 +41,8 @@ class SurveyedLog(Protocol):
 
 
 class ArchiveSurvey:
-    """One log's. `file_of` names the segment that starts at an LSN. `archived_within` returns the
-    starts of the segments in a range that the archive has."""
+    """The survey of one log. `file_of` names the segment that starts at an LSN. `archived_within`
+    returns the starts of the segments in a range that the archive has."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def without_defects(job: Callable[[], T]) -> Callable[[], T]:
-    """Guard a job: a defect of a store's library must not end a process that acknowledges."""
+    """Guard a job. A defect of a store's library must not end a process that acknowledges."""
 
     def guarded() -> T:
         try:
@@ -23,7 +23,7 @@ def without_defects(job: Callable[[], T]) -> Callable[[], T]:
         except WalkeeperError:
             raise
         except Exception as error:
-            logger.exception("an archive's job failed in a way that nobody expected")
+            logger.exception("a job of an archive failed by a defect")
             raise ArchiveError(f"internal error: {error!r}; the log says more") from error
 
     return guarded

@@ -56,7 +56,7 @@ class Wanted:
         return OwnLog(self.cluster, self.log_uuid, self.acceptor_id)
 
     def takes(self, copy: Buffer) -> bool:
-        """Return False for a copy that has not the digest."""
+        """Return False for a copy with another digest."""
         return self.sha256 in (None, hashlib.sha256(copy).hexdigest())
 
 

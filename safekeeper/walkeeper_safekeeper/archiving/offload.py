@@ -102,7 +102,7 @@ class _Upload:
 
 
 class Offload:
-    """One log's. `run` until cancelled, then `close`."""
+    """The offload of one log. `run` it until cancelled, then `close` it."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Offload:
 
     @property
     def failure(self) -> str | None:
-        """Why WAL cannot be archived; or, while none is due, why nobody can look at the archive."""
+        """Why WAL cannot be archived; or, while none is due, why the archive cannot be listed."""
         return self.plan.problem or self._survey.failure
 
     @property
@@ -293,7 +293,7 @@ class Offload:
         return found
 
     def _refuse_place(self) -> None:
-        """Refuse, before any put, a place that is not ours or has lost what it had."""
+        """Refuse, before any put, a place of another log, or one that has lost its archive."""
         archived_lsn = max(self.archived_lsn, self._known_lsn or Lsn(0))
         was_used = self._known_lsn is not None or self.archived_lsn > self._begin_lsn
         if not self.archive.refuse_foreign() and was_used:

@@ -4,10 +4,10 @@
     await digest_of(store, reader, …)    this disk's digest
     CopyDigests(…).compare(…)            asks the archive's receipt and the peers, and judges
 
-The records' CRCs bear out each record by itself, and neither the bytes between records nor that all
-copies have the same record. Committed WAL is the same on every member. So a digest that differs is
-damage, also where all CRCs hold. Our copy is the wrong one if at least two others agree on another
-digest, and fewer copies on ours. Else nobody knows, and an operator looks.
+The CRC of a record bears out that record alone. It says nothing of the bytes between records, nor
+whether all copies have the same record. Committed WAL is the same on every member. So a digest that
+differs is damage, also where all CRCs hold. Our copy is the wrong one if at least two others agree
+on another digest, and fewer copies have ours. Otherwise an operator has to find the wrong copy.
 """
 
 from __future__ import annotations

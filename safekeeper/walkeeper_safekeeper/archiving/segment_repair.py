@@ -1,4 +1,4 @@
-"""A damaged segment is rewritten from its copy in the archive, or on another member.
+"""Rewrite a damaged segment from its copy in the archive, or on another member.
 
     SegmentRepair(…).repair(…)     the place of the copy, or None if there is no good one at hand
 

@@ -1,4 +1,4 @@
-"""WAL for the archive: of the disk, and only if it is what was accepted. Blocking; a shell.
+"""WAL of the disk for the archive, only if it is the WAL that was accepted. Blocking; a shell.
 
     SoundWal(driver, readable_lsn).read(begin_lsn, end_lsn)     all of it, or CorruptWal
 

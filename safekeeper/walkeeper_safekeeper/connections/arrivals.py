@@ -78,7 +78,7 @@ class Arrivals:
         self._known_line().give_back(network_of(host), _now_s())
 
     def left(self, visitor: Visitor) -> None:
-        """Forget a visitor that waits no more."""
+        """Forget a visitor that no longer waits."""
         number = self._numbers_of.get(visitor)
         if number is not None:
             self._forget(number)

@@ -29,7 +29,7 @@ class Entry:
 
 
 class ClientPlaces:
-    """Clients are numbers."""
+    """The places of one port. Clients are numbers."""
 
     def __init__(self, places_max: int) -> None:
         self._places_max = places_max

@@ -18,11 +18,11 @@ from enum import IntEnum
 
 
 class Standing(IntEnum):
-    """How far a connection has come; the lower loses its place first."""
+    """How far a connection has come. The lowest one loses its place first."""
 
     SILENT = 0  # no message yet
     ASKING = 1  # commands that name no log of their own
-    HOLDING = 2  # it has greeted a log
+    HOLDING = 2  # a connection that has greeted a log
 
 
 @dataclass(frozen=True, slots=True)

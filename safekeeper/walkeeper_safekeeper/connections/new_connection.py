@@ -1,4 +1,4 @@
-"""A connection of the one port, until its first bytes and its TLS say whose it is. A shell.
+"""A connection of the one port, until its first bytes and its TLS show its protocol. A shell.
 
 | first bytes        | meaning                                                                  |
 |--------------------|--------------------------------------------------------------------------|

@@ -142,7 +142,7 @@ class WaitingLine:
         self._everyone.put_back()
 
     def leave(self, number: int) -> None:
-        """Forget a connection that waits no more."""
+        """Forget a connection that no longer waits."""
         network = self._networks.pop(number, None)
         if network is None:
             return

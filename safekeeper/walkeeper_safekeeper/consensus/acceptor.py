@@ -206,7 +206,7 @@ class Acceptor(LogPositions):
         return self._answer_waiting()
 
     def _answer_waiting(self) -> list[Effect]:
-        """Answer every waiting request that can be, ask the disk for what the others need."""
+        """Answer each waiting request that can be answered; ask the disk for the others."""
         effects: list[Effect] = []
         waiting, self.waiting = self.waiting, []
         for request in waiting:
@@ -290,19 +290,19 @@ class Acceptor(LogPositions):
         except Corrupt as error:
             return [self._reject(connection, RejectCode.CORRUPT, str(error))]
         if start != elected.start_lsn:
-            text = f"our logs part at {start}, not at {elected.start_lsn}"
+            text = f"the divergence point is {start}, not {elected.start_lsn}"
             return [self._reject(connection, RejectCode.DIVERGENCE, text)]
         if start < self.commit_lsn:
             committed_record = self._known_record_end(self.commit_lsn)
             if committed_record is None:
                 return None
             if start < committed_record:
-                text = f"cutting at {start} would lose WAL committed up to {committed_record}"
+                text = f"truncating to {start} would lose WAL committed up to {committed_record}"
                 return [self._reject(connection, RejectCode.CORRUPT, text)]
         return self.become_follower(connection, elected)
 
     def become_follower(self, connection: int, elected: ProposerElected) -> list[Effect]:
-        """Adopt the leader's history and cut our log where they part, once, safely (R7)."""
+        """Adopt the leader's history, and truncate our log at the divergence point, once (R7)."""
         start = elected.start_lsn
         assert start <= self.flush_lsn == self.write_lsn, f"{start=} {self.flush_lsn=}"
         effects: list[Effect] = []
@@ -357,7 +357,7 @@ class Acceptor(LogPositions):
             self.write_lsn = append.end_lsn
             return [WriteWal(append.begin_lsn, append.payload), *moved]
         if moved and self.acked_lsn == self.flush_lsn and due_marks(self) is self.durable:
-            return moved  # it came to tell us of commit_lsn; we have nothing to tell
+            return moved  # it only brought commit_lsn, and there is nothing new to acknowledge
         return moved + self.acknowledge()
 
     def _on_early_append(self, connection: int, append: AppendRequest) -> list[Effect]:
@@ -367,7 +367,7 @@ class Acceptor(LogPositions):
             return [self._stale(connection, append.ballot)]
         electing = [w for w in self.waiting if w.message.TAG == ProposerElected.TAG]
         if not append.payload and any(w.connection == connection for w in electing):
-            return []  # the heartbeat behind ProposerElected, which waits for the disk: answered
+            return []  # the heartbeat after ProposerElected, which waits for the disk: answered
             # when that is done (scenarios/election_waits_for_the_disk.txt)
         text = f"append of {append.ballot} without its election on this connection"
         return [self._reject(connection, RejectCode.NOT_ELECTED, text)]
@@ -450,7 +450,7 @@ class Acceptor(LogPositions):
         return []
 
     def on_write_refused(self, flush_lsn: Lsn, text: str) -> list[Effect]:
-        """Forget what was not written, say so, go on: no space is no failure (R16)."""
+        """Forget WAL that was not written, reject it, and go on: no space is no failure (R16)."""
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
         appender, self.appender, self.refusal = self.appender, None, text
         self.flush_lsn = self.write_lsn = flush_lsn
@@ -461,7 +461,7 @@ class Acceptor(LogPositions):
         return [*effects, note, *self._answer_waiting()]
 
     def on_storage_failed(self, text: str) -> list[Effect]:
-        """Say why, never acknowledge or vote again, go on serving reads: it is final (R15)."""
+        """Record the failure. Never acknowledge or vote again; go on serving reads (R15)."""
         if self.failure is not None:
             return []
         self.failure = text

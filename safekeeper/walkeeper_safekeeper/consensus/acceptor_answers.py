@@ -30,7 +30,7 @@ LEASE_TICKS = 3  # a proposer that sent something less heartbeats ago is live (R
 
 
 class Speaker(Protocol):
-    """The part of the acceptor that is spoken of."""
+    """The part of the acceptor that its answers show."""
 
     durable: Durable
     member: str
@@ -72,7 +72,7 @@ def granted_vote(acceptor: Speaker, record_lsn: Lsn) -> VoteResponse:
 
 
 def refused_vote(acceptor: Speaker) -> VoteResponse:
-    """Make the answer that tells of the greater ballot that was promised."""
+    """Make the answer with the greater ballot that was promised."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return VoteResponse(

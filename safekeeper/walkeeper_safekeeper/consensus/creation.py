@@ -1,8 +1,8 @@
-"""The two phases in which a log comes to be on one safekeeper (docs/protocol.md R17). Pure.
+"""The two phases that create a log on one safekeeper (docs/protocol.md R17). Pure.
 
-*Prepare* makes a random incarnation durable under a log uuid; *configure* the same record on every
-member. Both may be repeated with identical values and are refused with any others: a promise is
-never overwritten, and no vote is given before configure.
+*Prepare* makes a random incarnation durable under a log uuid. *Configure* makes the same record
+durable on every member. Both may be repeated with identical values, and other values are refused. A
+promise is never overwritten, and no vote is given before configure.
 """
 
 from __future__ import annotations

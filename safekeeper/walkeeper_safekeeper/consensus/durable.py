@@ -26,7 +26,7 @@ class Durable:
     reached_lsn                the start of the last term whose start our WAL had reached (R9)
     truncating_to              a truncation that has begun and must be finished at start (R7)
     suspect_from               a write or an fsync failed beyond this LSN (R15)
-    clean_stop                 everything written was fsynced and nothing followed
+    clean_stop                 no write came after the last fsync
     base_lsn                   where the log of a member that replaced another one starts
     change_round               the greatest round of a change of members promised to
     accepted_round, accepted   the next configuration accepted last, and in which round

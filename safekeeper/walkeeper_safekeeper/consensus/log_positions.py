@@ -26,7 +26,7 @@ class LogPositions:
         self.silent_ticks = 0
 
     def hear(self, commit_lsn: Lsn, restart_lsn: Lsn) -> None:
-        """Take what an append of the elected leader says beside its WAL."""
+        """Take the commit_lsn and restart_lsn of an append of the elected leader."""
         self.silent_ticks = 0
         self.elected_commit_lsn = commit_lsn
         self.leader_commit_lsn = max(self.leader_commit_lsn, commit_lsn)

@@ -1,4 +1,4 @@
-"""The marks that must be durable before an acknowledgement (docs/protocol.md R9, R11), and later.
+"""The marks that must be durable before an acknowledgement, or later (docs/protocol.md R9, R11).
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""How far a reader may see (docs/protocol.md R13). Asked before every read and after it. Pure."""
+"""How far a reader may read (docs/protocol.md R13), checked before and after each read. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 
 
 class DonorLog(Speaker, Protocol):
-    """The part of the acceptor that an answer depends on."""
+    """The part of the acceptor on which the answer to a read depends."""
 
     durable: Durable
     elected: bool

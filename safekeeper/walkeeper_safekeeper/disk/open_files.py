@@ -1,6 +1,6 @@
 """The open files of all the logs of a process: one bound for all, whatever the number of logs.
 
-    hold / add / give_back    a descriptor, for as long as it is used
+    hold / add / give_back    a descriptor, while it is in use
     forget / forget_all       a name means another file now, or none
     opening                   room is made once for a file that cannot be opened otherwise
     opening_at_any_rate       and a reserve of descriptors is given up for it
@@ -140,7 +140,7 @@ class OpenFiles:
             if not is_no_descriptor(error):
                 raise
             logger.warning(
-                "%s: files of the logs that nobody uses at the moment are closed; raise %s",
+                "%s: files of the logs that are not in use are closed; raise %s",
                 error.strerror,
                 "LimitNOFILE= or ulimit -n" if error.errno == errno.EMFILE else "fs.file-max",
             )
@@ -155,7 +155,7 @@ class OpenFiles:
             raise
 
     def opening_at_any_rate(self, open_it: Callable[[], Opened]) -> Opened:
-        """Do as `opening`, with the reserve, which is refilled as soon as possible."""
+        """Do as `opening`, and give up the reserve for it. The reserve is refilled soon."""
         try:
             opened = self.opening(open_it)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""`orphans/` on a real file system: the `Shelf` port of orphans, for real.
+"""`orphans/` on a real file system, by the `Shelf` port of orphans.
 
 Contract: that of `orphans.Shelf`. A directory gets its name when all in it is durable. A name that
 ends in HALF_MADE is left over from a crash; the next `put` removes it. Files are sparse, so

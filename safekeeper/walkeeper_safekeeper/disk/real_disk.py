@@ -1,4 +1,4 @@
-"""The directories of a safekeeper on a real file system: the `Disk` port of the storage, for real.
+"""The directories of a safekeeper on a real file system, by the `Disk` port of the storage.
 
     RealDisk(path)            one directory: segments, or the control file and slots
     claim_data_directory      DIR is ours, for this process and for this acceptor id

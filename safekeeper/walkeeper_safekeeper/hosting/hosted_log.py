@@ -238,7 +238,7 @@ class HostedLog:
         return await self.readable.slots.share(told)
 
     def users(self) -> str | None:
-        """Return who uses the log, with the remedy, or None: such a log is not dropped."""
+        """Return the user of the log with the remedy, or None. A log in use is not dropped."""
         appender = self.driver.acceptor.appender
         if appender is not None and appender in self.sessions.by_connection:
             return f"a proposer leads {self.cluster}: detach, and stop it first"

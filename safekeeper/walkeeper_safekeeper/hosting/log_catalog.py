@@ -74,7 +74,7 @@ TROUBLES = {
 
 
 class LogCatalog:
-    """The data directory is claimed by this process."""
+    """The logs of one safekeeper by cluster name. This process has claimed the data directory."""
 
     def __init__(
         self,

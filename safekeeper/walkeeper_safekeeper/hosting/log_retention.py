@@ -27,7 +27,7 @@ SLOT_KEEP_FACTOR = 10  # a consumer of changes keeps at most so many times --wal
 
 
 class LogRetention:
-    """One log's. `archived_lsn` returns None without an archive."""
+    """The retention of one log. `archived_lsn` returns None without an archive."""
 
     def __init__(
         self,

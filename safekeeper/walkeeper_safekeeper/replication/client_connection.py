@@ -24,7 +24,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class ClientGone(Exception):
-    """The client has left: this is ordinary, and no answer is due."""
+    """The client has left. This is no failure, and no answer is due."""
 
 
 class SilentClient(Exception):

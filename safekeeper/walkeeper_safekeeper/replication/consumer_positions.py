@@ -5,8 +5,8 @@ proposer, which writes all slots into the log. Each safekeeper takes over what i
 quorum has a slot when its creation is answered. Its position anywhere may be less than the
 consumer's, never greater (docs/logical.md). Temporary slots belong to one connection and stay here.
 
-    news()                 what the proposer has not put into the log yet
-    on_replicated(slots)   what the log says now
+    news()                 changes that the proposer has not put into the log yet
+    on_replicated(slots)   take over the slots that the log has now
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker that copies a subscription's table: its transaction on the primary, its place here.
+"""A worker that copies a subscription's table, through a transaction on the primary.
 
     copying = await CopySession.begin(logical, client, timeout_s)
     lsn = await copying.snapshot(token)     the copy has all up to here; the log has the rest

@@ -77,12 +77,12 @@ class EntryCursor:
 
     @property
     def read_position(self) -> Lsn:
-        """Up to where it has read, perhaps inside a frame."""
+        """The end of the bytes that it has read, perhaps inside a frame."""
         return self._held.end
 
     @property
     def next_position(self) -> Lsn:
-        """Up to where `more` will have read."""
+        """The end of the bytes that the next `more` reads."""
         begin, log = self._held.end, self._log
         segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes
         return max(begin, min(log.readable_lsn, segment_end, begin + CHUNK_BYTES_MAX))

@@ -61,7 +61,7 @@ class Wishes:
 
     local_only: bool = False  # origin = none: only what was first written at the primary
     without: frozenset[int] = frozenset()  # kinds of messages
-    two_phase: bool = False  # it would take prepared transactions, which the log has not
+    two_phase: bool = False  # it would take prepared transactions, which the log lacks
 
     @property
     def is_everything(self) -> bool:

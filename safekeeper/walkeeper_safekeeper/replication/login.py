@@ -149,7 +149,7 @@ def choose_cluster(
     example = f"options='-c {CLUSTER_OPTION}={sorted(clusters)[0]}'"
     raise SqlRefused(
         "3D000",
-        f'cluster "{named}" does not exist here' if named else "which cluster is not said",
+        f'cluster "{named}" does not exist here' if named else "the connection names no cluster",
         hint=f"This safekeeper keeps: {some}. Name one in the connection string: {example}",
     )
 

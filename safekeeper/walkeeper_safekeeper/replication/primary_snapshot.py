@@ -47,7 +47,7 @@ class Rows:
 
 
 def rows_of(cursor: psycopg.AsyncCursor[TupleRow]) -> Rows:
-    """Return the answer of a command, whatever its types are."""
+    """Return the answer of a command, with values of every type as text."""
     answer = cursor.pgresult
     assert answer is not None
     found = [

@@ -87,7 +87,7 @@ def fork_of(log: ServedLog, timeline: int) -> Fork | None:
 def check_start(
     log: ServedLog, start_lsn: Lsn, timeline: int, *, is_elsewhere: bool = False
 ) -> None:
-    """Raise for every reason to refuse a stream, with a walsender's texts.
+    """Raise SqlRefused, with a walsender's text, for each reason to refuse a stream.
 
     With `is_elsewhere` another member holds the WAL at start_lsn."""
     fork = fork_of(log, timeline)

@@ -1,1 +1,1 @@
-"""How a log lies in its folder, and how its end is found. Over a Disk port, as in the simulator."""
+"""A log's files in its folder, and the recovery of its end. Over a Disk port, simulated or real."""

@@ -1,4 +1,4 @@
-"""The open end of a log: WAL that touches nothing else is written there without any lookup.
+"""The open end of a log: WAL that stays in one segment is written there without any lookup.
 
 The fast path writes (walkeeper_fastpath). This module holds what it writes to, and makes its errors
 those of the store (wal_store.py).
@@ -15,7 +15,7 @@ from walkeeper_safekeeper.storage.disk_port import Writer
 
 
 class Tail:
-    """The segment that was written last, at the log's end, for WAL that touches nothing else.
+    """The segment at the log's end that was written last, for WAL that stays in it.
 
     It ends at `end_lsn`, where another file begins. Each write is followed by a sync at once.
     """

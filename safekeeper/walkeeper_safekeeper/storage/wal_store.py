@@ -431,7 +431,7 @@ class WalStore:
             self.disk.sync_directory()
 
     def _mark_head(self, durable_lsn: Lsn) -> None:
-        """Point 3 above: once, when the first whole record end has become durable."""
+        """Write the mark of point 3 above, once the first whole record's end is durable."""
         if self._head_known or durable_lsn < self._first_lsn + LONG_HEADER_BYTES:
             return
         if durable_lsn < (end := self.head_end()):

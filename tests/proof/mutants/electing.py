@@ -87,11 +87,11 @@ ELECTING = (
             Edit(
                 "Acceptor._answer_elected",
                 "if start != elected.start_lsn:\n"
-                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                '    text = f"the divergence point is {start}, not {elected.start_lsn}"\n'
                 "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
                 "start = elected.start_lsn\n"
                 "if False:\n"
-                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                '    text = f"the divergence point is {start}, not {elected.start_lsn}"\n'
                 "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
             ),
         ),
@@ -187,11 +187,11 @@ ELECTING = (
             Edit(
                 "Acceptor._answer_elected",
                 "if start != elected.start_lsn:\n"
-                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                '    text = f"the divergence point is {start}, not {elected.start_lsn}"\n'
                 "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
                 "start = elected.start_lsn\n"
                 "if False:\n"
-                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                '    text = f"the divergence point is {start}, not {elected.start_lsn}"\n'
                 "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
             ),
             Edit("Acceptor._answer_elected", "start < committed_record", "False"),
