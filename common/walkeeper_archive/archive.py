@@ -71,8 +71,9 @@ class ArchivePlace:
 def open_archive(url: str, cluster: str = "main", system_id: int | None = None) -> Archive:
     """Open the cluster's archive, or the cluster's only one if `system_id` is None.
 
-    With a `system_id` no request goes to the store. Raise Refused if the URL or the cluster's name
-    is none. Raise ArchiveError if `system_id` is None and there are several archives or none.
+    With a `system_id` no request goes to the store. Raise Refused if the URL is no place for an
+    archive or the name is no cluster's. Raise ArchiveError if `system_id` is None and there are
+    several archives or none.
     """
     if not is_cluster_name(cluster):
         raise Refused(f"{cluster!r} is no cluster's name: give the --cluster of the log")
@@ -171,7 +172,7 @@ class Archive:
         return newest
 
     def read(self, file: WalFile) -> Buffer | None:
-        """Return the file's content, compared with the receipt, or None if surely not there."""
+        """Return the content, compared with the receipt, or None if the file is not there."""
         receipt = self.receipt(file)
         if receipt is None:
             self._refuse_unfinished(file)

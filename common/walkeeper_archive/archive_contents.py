@@ -30,7 +30,7 @@ class TimelineContents:
 
     @property
     def first_lsn(self) -> Lsn | None:
-        """Where its first whole segment starts."""
+        """The start of the timeline's oldest whole segment."""
         return min(self.segments, default=None)
 
     @property

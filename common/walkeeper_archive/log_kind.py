@@ -1,4 +1,4 @@
-"""Is this archive a logical log's? Its files have WAL's names, so the first bytes tell. Blocks.
+"""The kind of the log in an archive. All files have WAL's names, so their bytes decide. Blocks.
 
 A log's kind is fixed when it is made (docs/logical.md), so any one file says it for all.
 """

@@ -3,9 +3,9 @@
     extent_of(archive, timeline, from_segment, segment_bytes) -> Extent
     lacks_history(archive, timeline)          whether its history must have been there
 
-Contract: it reads only, and blocks for a listing or two and the histories of later timelines. Only
-at the end of this extent may a recovery learn that there is no more WAL. Before it, a file is
-missing.
+Contract: it reads only, and blocks for a listing or two and the histories of later timelines. A
+recovery may learn only at the end of this extent that there is no more WAL. A file that is not
+there before this end is missing.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SEGMENT_BYTES_DEFAULT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, in `file`, or between files if that is None."""
+    """One flaw, in `file`, or between files if that is None."""
 
     text: str
     file: WalFile | None = None

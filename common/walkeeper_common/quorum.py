@@ -89,7 +89,7 @@ class MemberSet:
         return self.zones[self.members.index(member)] if self.zones else ""
 
     def zones_of(self, names: Collection[str | None]) -> set[str]:
-        """Return the labels of those of these members that have one."""
+        """Return the labels of the named members that have a label."""
         return {self.zone_of(m) for m in self.members if m in names} - {""}
 
 
@@ -248,7 +248,7 @@ def flaw_of(configuration: Configuration) -> str | None:
     if configuration.target == configuration.present:
         return "the members would stay as they are"
     if configuration.is_learning and not configuration.newcomers:
-        return "there is nobody to learn"
+        return "no newcomer has to learn"
     if len(configuration.everyone) > MEMBERS_MAX:
         return f"more than {MEMBERS_MAX} members, with those that are to leave, are impossible"
     return _flaw_of_spares(configuration.spares)

@@ -68,7 +68,7 @@ class HttpAccess:
     readers: frozenset[Role] = READERS
 
     def proven(self, identity: Identity) -> Identity | None:
-        """Return who a request is from that is let in, or None if it proves nothing."""
+        """Return the identity behind a request that is let in, or None if it proves none."""
         if self.takes_certificates and identity.roles & self.readers:
             return identity
         return BEARER if self.tokens or self.takes_certificates else None
@@ -82,7 +82,7 @@ class HttpAccess:
         if not (self.tokens or self.takes_certificates):
             return None if self._is_own(host) else WRONG_HOST
         given = _token_of(authorization)
-        # All of them, in the same time: the answer says nothing of how near a guess was.
+        # Compare with all tokens in the same time, so that the answer does not show a near guess.
         right = sum([hmac.compare_digest(_digest(given), _digest(each)) for each in self.tokens])
         return None if given and right else NO_TOKEN
 

@@ -90,7 +90,7 @@ class Users:
 
     @cached_property
     def stand_in(self) -> StandIn:
-        """The verifiers of names that are not here."""
+        """The verifiers for names that are not among these users."""
         return StandIn.beside([user.verifier for user in self])
 
 

@@ -1,6 +1,6 @@
 """The facts of a comparison of branches (R23): what a server and a log show, and the verdict.
 
-Pure. ancestry.py compares them. The readers of a data directory, of an archive and of a
+Pure. branch_comparison.py compares them. The readers of a data directory, of an archive and of a
 safekeeper make them.
 """
 
@@ -88,8 +88,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class SameBranch:
-    """All bytes that could be compared are equal, and they tell. `ahead_bytes` is the size of the
-    WAL that is not known to be committed."""
+    """All bytes that could be compared are equal, with a telling record among them. `ahead_bytes`
+    is the size of the WAL that is not known to be committed."""
 
     through_lsn: Lsn
     ahead_bytes: int = 0

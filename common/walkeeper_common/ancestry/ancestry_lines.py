@@ -4,7 +4,7 @@
     parting, compared_until             the LSN up to which the bytes must be equal
 
 Pure. The files may be equal to the last byte on two branches. So a None here proves nothing, and
-ancestry.py goes on with the bytes.
+branch_comparison.py goes on with the bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Line:
         return timeline == self.last or timeline in self.ends
 
     def begin_of(self, timeline: int) -> Lsn | None:
-        """Return where this one begins, or None for the first."""
+        """Return where this timeline begins, or None for the first."""
         ended = [end for number, end in self.ends.items() if number < timeline]
         return max(ended, default=None)
 

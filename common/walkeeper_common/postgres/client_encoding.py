@@ -200,7 +200,7 @@ def client_encoding(name: str) -> ClientEncoding:
 
 
 def _changes(name: str) -> dict[str, bytes | None]:
-    """Return what PostgreSQL's map has otherwise than Python's codec."""
+    """Return the characters for which PostgreSQL's map differs from Python's codec."""
     match name:
         case "EUC_JP":
             return _changes_of_euc_jp()
@@ -224,7 +224,7 @@ def _changes(name: str) -> dict[str, bytes | None]:
 
 
 def _ibm_characters() -> dict[str, bytes]:
-    """Return those that IBM added to Shift JIS, FA40 to FC4B, in their order."""
+    """Return the characters that IBM added to Shift JIS, FA40 to FC4B, in their order."""
     found = {}
     for lead in (0xFA, 0xFB, 0xFC):
         for trail in range(0x40, 0xFD):
@@ -237,7 +237,7 @@ def _ibm_characters() -> dict[str, bytes]:
 
 
 def _microsoft_characters() -> dict[str, bytes]:
-    """Return row 13 (NEC's) and what Microsoft maps to other characters than JIS does."""
+    """Return row 13 (NEC's), and the codes that Microsoft maps otherwise than JIS."""
     rows = (b"\x81\x60", b"\x81\x61", b"\x81\x7c", b"\x81\x91", b"\x81\x92", b"\x81\xca")
     nec = (bytes((0x87, trail)) for trail in range(0x40, 0x9D))
     found = dict[str, bytes]()
@@ -258,13 +258,13 @@ def _has(codec: str, character: str) -> bool:
 
 
 def _changes_of_sjis() -> dict[str, bytes | None]:
-    """Return Microsoft's and IBM's. If both have one, IBM's code counts, except for U+FFE2."""
+    """Return Microsoft's and IBM's characters. IBM's code of two counts, but for U+FFE2."""
     both = {**_microsoft_characters(), **_ibm_characters(), "\uffe2": b"\x81\xca"}
     return {one: code for one, code in both.items() if not _has("shift_jis", one)}
 
 
 def _changes_of_euc_jp() -> dict[str, bytes | None]:
-    """Return those of Microsoft's at their place, and IBM's after JIS X 0212, from 8FF3F3 on."""
+    """Return Microsoft's characters in place, and IBM's after JIS X 0212, from 8FF3F3 on."""
     found = dict[str, bytes | None].fromkeys("\xa2\xa3\xa5\xac\u2016\u203e\u2212\u301c")
     for one, (lead, trail) in _microsoft_characters().items():
         if one == "\u2116" or not _has("euc_jp", one):

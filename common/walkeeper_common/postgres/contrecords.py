@@ -4,8 +4,9 @@
     head_end            the end of the record inside which a log starts
     is_switch_tail      whether the end of a record is that of an XLOG_SWITCH
 
-A page in whose middle a record ends has in rem_len how much of it was to come: PostgreSQL's
-"contrecord" (xlog_internal.h). Only the header itself is checked here; walformat walks the records.
+If a record goes on from the page before, rem_len in a page's header is the size of its rest:
+PostgreSQL's "contrecord" (xlog_internal.h). Only the header itself is checked here; walformat walks
+the records.
 """
 
 from __future__ import annotations

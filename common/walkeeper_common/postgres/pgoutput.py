@@ -1,4 +1,4 @@
-"""pgoutput's messages, as far as a keeper of them must look inside. Pure.
+"""pgoutput's messages, as far as a logical log has to read them. Pure.
 
     Begin, Commit, Emitted, relations_of, described     parts of a message without CopyData header
     StreamCommit, StreamAbort, stream_xid               parts of a transaction sent before it ends

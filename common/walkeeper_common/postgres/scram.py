@@ -1,7 +1,7 @@
 """The server's side of SCRAM-SHA-256 and SCRAM-SHA-256-PLUS, as PostgreSQL has it. Pure.
 
     Verifier.parse(text)                   what pg_authid.rolpassword holds; no password is in it
-    StandIn.beside(verifiers).verifier     the one of an unknown user, whose password nobody knows
+    StandIn.beside(verifiers).verifier     that of an unknown user, to which no password belongs
     ScramServer(…).begin, .finish          the two messages of a client, and their answers
 
 The caller gives the nonce, so the exchange repeats. An unknown user costs the same steps as a known
@@ -84,13 +84,13 @@ class StandIn:
 
     @classmethod
     def beside(cls, verifiers: Sequence[Verifier]) -> StandIn:
-        """Return the one for the names that these users have not."""
+        """Return the stand-in for all names that are not among these users."""
         shapes = Counter((each.iterations, len(each.salt)) for each in verifiers)
         (shape, _), *_ = [*shapes.most_common(1), ((ITERATIONS, SALT_BYTES), 0)]
         return cls(*shape, secret=verifiers[0].server_key if verifiers else b"")
 
     def verifier(self, name: str) -> Verifier:
-        """Return what nobody knows the password of, the same at each try."""
+        """Return a verifier without a known password, the same one at each try."""
         salt = b""
         while len(salt) < self.salt_bytes:
             salt += _hmac(self.secret, b"salt of nobody %d " % len(salt) + name.encode())

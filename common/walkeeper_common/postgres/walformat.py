@@ -1,4 +1,4 @@
-"""PostgreSQL's WAL pages and record boundaries, as far as a keeper of WAL needs them. Pure.
+"""PostgreSQL's WAL pages and record boundaries, as far as a safekeeper needs them. Pure.
 
     record_end_before   where the last complete record below flush_lsn ends (docs/protocol.md R18)
     scan                how far WAL is valid after a crash (R9)

@@ -1,4 +1,4 @@
-"""`walkeeper logs drop`: one log goes from one safekeeper, and a tombstone stays (M7). Pure.
+"""`walkeeper logs drop`: remove one log from one safekeeper, and leave a tombstone (M7). Pure.
 
 A LogState without a log answers DropLog. A safekeeper without this message closes the connection on
 it, as on any unknown tag.

@@ -232,7 +232,7 @@ def shown_set(each: MemberSet) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MembersQuery(NamedCluster):
-    """What is your configuration, and how far is your log? Changes nothing."""
+    """Ask a member for its configuration and its positions; change nothing."""
 
     TAG: ClassVar[int] = ord("m")
 
@@ -286,8 +286,8 @@ class InstallMembers(NamedMembers):
 
 @dataclass(frozen=True, slots=True)
 class JoinLog:
-    """Start your log, empty, at base_lsn: for the newcomer, which was prepared. WAL below that is
-    committed, and `history` says which terms wrote it.
+    """Tell a prepared newcomer to start its log, empty, at base_lsn. WAL below that is committed,
+    and `history` says which terms wrote it.
 
     If the log begins late (M5), members hold WAL from restart_lsn on, and the newcomer gets what
     lies below base_lsn from the addresses `donors`. Earlier versions know neither field."""
@@ -320,7 +320,7 @@ class JoinLog:
 
 @dataclass(frozen=True, slots=True)
 class MembersState:
-    """The answer to all of them but JoinLog.
+    """The answer to all messages of a change of members but JoinLog.
 
     granted            the request was fulfilled: promised, accepted, installed
     round              promised to; `accepted` in `accepted_round`, if anything

@@ -69,14 +69,14 @@ class ReadResponse:
 
 @dataclass(frozen=True, slots=True)
 class LogQuery(NamedCluster):
-    """The first question of `create`: which log has this safekeeper under this name?"""
+    """The first question of `create`: the log that the safekeeper has under this name."""
 
     TAG: ClassVar[int] = ord("q")
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Answers LogQuery, PrepareLog and ConfigureLog. `log_uuid` zero: no log of that name here."""
+    """The answer to LogQuery, PrepareLog and ConfigureLog. A `log_uuid` of zero means no log."""
 
     TAG: ClassVar[int] = ord("Q")
     acceptor_id: int

@@ -6,7 +6,7 @@ import os
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Flush it to disk; raise OSError if it is not there or its disk failed."""
+    """Sync the file or directory; raise OSError if it is not there or its disk failed."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

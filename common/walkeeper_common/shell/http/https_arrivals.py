@@ -19,7 +19,7 @@ from walkeeper_common.shell.tls.tls_transport import TlsOpening, TlsTransport
 
 
 class HttpsArrivals:
-    """Each connection gets the `context` of its moment."""
+    """The handshakes of one port. Each connection gets the `context` that is valid at its start."""
 
     def __init__(
         self, context: Callable[[], ssl.SSLContext], *, arrivals_max: int, limit_s: float

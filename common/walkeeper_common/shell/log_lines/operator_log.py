@@ -4,7 +4,7 @@ Or, on request, each line is a JSON object with the same words and the facts of 
 Lines for journald begin with their priority (journal_stream).
 
 A thread writes a daemon's lines in order, those on stdout among them: a pipe whose reader hangs
-must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
+must not delay a commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
 the end of the process the reader has `FLUSH_S` more. A failing operation is tried once a second.
 `Repetitions` logs its line once a minute. A line that strangers can cause has `extra=alike(KIND)`.
 Lines of one kind count as the same line.
@@ -174,7 +174,7 @@ class BackgroundOutput(logging.Handler):
 
     def _tell_of_dropped(self) -> None:
         if self._dropped:
-            said = f"{self._dropped} lines were not logged: whoever reads stderr did not keep up"
+            said = f"{self._dropped} lines were not logged: the reader of stderr did not keep up"
             self._dropped = 0
             record = logging.LogRecord("", logging.WARNING, "", 0, said, None, None)
             self._append(STDERR, self.format(record))

@@ -1,6 +1,6 @@
 """The number of files and sockets that a daemon may open, and how many of them are connections.
 
-    take_descriptors        raises the process' limit at its start, or raises Refused
+    take_descriptors        raises the limit of the process at its start, or raises Refused
     connections_allowed     a cap on one kind of connections, under this process' limit
     waiting_allowed         how many new connections may wait to be looked at
     kept_files_allowed      how many files of its logs a safekeeper keeps open, of all together

@@ -29,7 +29,7 @@ def use_credentials(path: str | None) -> None:
 
 
 def own_credentials() -> Credentials | None:
-    """Return the credentials of this process, or None if it speaks to safekeepers in plain."""
+    """Return the credentials of this process, or None if it speaks without TLS."""
     return _process[0] if _process else None
 
 
