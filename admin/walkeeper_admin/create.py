@@ -75,7 +75,7 @@ class Created:
 
 
 async def create(settings: CreateSettings) -> Created:
-    """Create the log and return its configuration; raise Refused with the reason if it cannot."""
+    """Create the log and return its configuration; raise Refused with the reason on failure."""
     quorum = _ack_quorum(settings)
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
     if (in_use := await _in_use(settings, states)) is not None:

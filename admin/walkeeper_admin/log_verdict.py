@@ -1,7 +1,7 @@
 """The verdict on a log, from the document of `status --json`. Pure.
 
     judge(document) -> Verdict     one body for the text, JSON, the exit code and every other view
-    ignoring(verdict, codes)       the same without the warnings that somebody knows of
+    ignoring(verdict, codes)       the same without the warnings that the operator ignores
 
 Reasons come in the order of their weight. The exit codes are those of Nagios. No reason is found by
 reading prose: each member's `trouble` is one of TROUBLES. docs/runbooks.md has a section for each
@@ -184,7 +184,7 @@ def _verdict(reasons: Sequence[Reason], closed_lsn: str | None) -> Verdict:
 
 
 def _clauses(reasons: Sequence[Reason]) -> list[str]:
-    """Return the parts of the line. Members that are of no use come before the archive."""
+    """Return the parts of the line. Members in trouble come before the archive."""
     replacing = any(reason.code == "replacing" for reason in reasons)  # mostly of the dead one
     members = [r.text for r in reasons if r.code in TROUBLES and not replacing]
     found = []

@@ -132,7 +132,7 @@ def spares_to_ask(facts: dict[str, Any] | None, asked: Collection[Address]) -> l
 
 
 def shown_spares(facts: dict[str, Any], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each spare, and whether it answers: `reachable` is None if nobody asked it."""
+    """Return each spare, and whether it answers: `reachable` is None if it was not asked."""
     by_address = {answer["address"]: answer for answer in answers}
     found = []
     for spare in facts.get("spares") or []:

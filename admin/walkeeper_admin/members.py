@@ -35,7 +35,7 @@ Coming: TypeAlias = tuple[int, Address, str]
 
 @dataclass(frozen=True, slots=True)
 class ZoneRule:
-    """Carry what a command says about zones (`changing.Goal`). With None a rule stays."""
+    """The rule about zones that a command names (`changing.Goal`). None keeps the present one."""
 
     ack_zones: int | None = None
     zones: tuple[tuple[int, str], ...] = ()
@@ -66,7 +66,7 @@ async def change(
     limits: Limits,
     tell: Callable[[str], None],
 ) -> Configuration:
-    """Return the members in the end. `tell` gets a line when there is news. Refused."""
+    """Perform the change; return the final members. `tell` gets a line of news. Raise Refused."""
     coming = [address for _, address, _ in wanted.joining]
     addresses = tuple(dict.fromkeys((*safekeepers, *coming)))
     goal = Goal(
@@ -87,7 +87,7 @@ async def change(
 async def cancel(
     safekeepers: Sequence[Address], cluster: str, limits: Limits, tell: Callable[[str], None]
 ) -> Configuration:
-    """Return the old members, which decide alone again. Refused."""
+    """Take the change back, and return the old members. Raise Refused if it came too late."""
     steps = cancel_change(cluster, range(len(safekeepers)), draw)
     return await perform(steps, tuple(safekeepers), limits, tell)
 

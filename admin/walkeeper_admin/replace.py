@@ -15,7 +15,7 @@ from walkeeper_proposer.member_changes import Limits, draw, perform
 class Newcomer:
     """Safekeeper `joining` at `address` is to take the place of member `leaving`.
 
-    `instead`: of another newcomer, which is lost."""
+    With `instead`, it takes the place of another newcomer that is lost."""
 
     leaving: int
     joining: int
@@ -31,7 +31,7 @@ async def replace(
     limits: Limits,
     tell: Callable[[str], None],
 ) -> Configuration:
-    """Return the members in the end. `tell` gets a line when there is news. Refused."""
+    """Replace the member; return the final members. `tell` gets a line of news. Raise Refused."""
     addresses = tuple(dict.fromkeys((*safekeepers, newcomer.address)))
     goal = Goal(
         cluster=cluster,
@@ -54,7 +54,7 @@ async def cancel(
     limits: Limits,
     tell: Callable[[str], None],
 ) -> Configuration:
-    """Return the old members, which decide alone again. `leaving`: the one to keep. Refused."""
+    """Take the replacement of `leaving` back, and return the old members. Raise Refused."""
     places = range(len(safekeepers))
     steps = cancel_replacement(cluster, leaving, places, draw)
     return await perform(steps, tuple(safekeepers), limits, tell)

@@ -46,7 +46,7 @@ async def drop(
 ) -> list[str]:
     """Drop the slot on each safekeeper that has it; return a line for each.
 
-    A proposer tells a safekeeper of the drop that does not answer now (wire/shared_slots).
+    A safekeeper that does not answer now learns of the drop from a proposer (wire/shared_slots).
 
     Raise Refused if no safekeeper has it, or if a client uses it.
     """

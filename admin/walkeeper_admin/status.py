@@ -188,7 +188,7 @@ def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any
 
 
 def _replaced(answer: dict[str, Any], facts: dict[str, Any] | None) -> str | None:
-    """Return the text for one that came back with its old disk and does not know it, or None."""
+    """Return the text for a replaced safekeeper that came back with its old disk, or None."""
     if facts is None or "cluster" not in answer or _member(answer) in _everyone(facts):
         return None
     known, newest = answer["cluster"]["generation"], facts["generation"]

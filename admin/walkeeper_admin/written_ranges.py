@@ -16,7 +16,7 @@ from walkeeper_common.lsn import Lsn
 def written_ranges(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the ranges with their sets, the oldest first, from the log that would be elected.
 
-    Safekeepers tell of the last fragments alone, and those of an earlier version of no set."""
+    Safekeepers show the last fragments alone. Those of an earlier version show no sets."""
     known = [line for line in lines if line.get("history") and line.get("flush_lsn")]
     if not known:
         return []

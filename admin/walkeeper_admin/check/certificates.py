@@ -44,7 +44,7 @@ class SeenCertificate:
 async def from_certificates(
     addresses: Sequence[Address], names: Sequence[str], timeout_s: float
 ) -> list[Finding]:
-    """Return the finding; it is OK without a TLS file, as nothing is known then."""
+    """Return the finding. Without a TLS file no certificate is looked at, and it is OK."""
     credentials = own_credentials()
     if credentials is None:
         return [ok(CHECK, "none is looked at, as this command has no --tls FILE")]

@@ -218,7 +218,7 @@ async def _caught_up_proposers(
 
 
 def what_lacks(rows: Sequence[Standby], application_name: str | None) -> str:
-    """Return why none of these connections is the proposer to wait for."""
+    """Return why none of these connections is a proposer that streams."""
     if application_name is None and any(is_proposers(row.application_name) for row in rows):
         return (
             "a proposer is connected to this primary and does not stream yet: a quorum of "

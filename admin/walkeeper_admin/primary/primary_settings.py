@@ -104,7 +104,7 @@ async def refuse_without_rights(
     by_hand = f"or set it by hand and reload: {configuration_line(setting)}"
     if await sql.fetchval("SELECT current_setting('allow_alter_system', true)") == "off":
         raise Refused(
-            "allow_alter_system is off: whatever manages this server owns its configuration. "
+            "allow_alter_system is off: another program manages this configuration. "
             f"Set it there and reload: {configuration_line(setting)}"
         )
     if version < GRANTABLE_SINCE:
