@@ -183,7 +183,7 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         where = f"{error.filename}: " if error.filename else ""
         if error.errno == errno.EBADF:
-            where, error.strerror = "", "stdout is closed: nobody can hear the answer"
+            where, error.strerror = "", "stdout is closed: the answer cannot be written"
         click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
         give_up(sys.stdout)
         return 1

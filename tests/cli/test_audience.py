@@ -18,7 +18,7 @@ from tests.support.waiting import LIMIT_S
 __all__ = ["server", "walkeeper"]
 FULL = Path("/dev/full")
 NO_STDOUT = -100  # not one of subprocess's
-CLOSED = "walkeeper: error: stdout is closed: nobody can hear the answer"
+CLOSED = "walkeeper: error: stdout is closed: the answer cannot be written"
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def only(url: str, cluster: str | None, system_id: int | None) -> Archive:
 
 
 class Progress:
-    """One line on stderr: kept up to date on a terminal, otherwise written once at the end."""
+    """The progress on stderr: one line that changes on a terminal, or one line at the end."""
 
     def __init__(self, what: str, total: int, *, quiet: bool) -> None:
         self._what, self._total, self._quiet = what, total, quiet

@@ -52,7 +52,7 @@ def command(
     \b
     Examples:
       walkeeper attach --dsn 'host=db1 user=postgres'
-      walkeeper attach --dsn service=prod --print        # for whoever owns the configuration
+      walkeeper attach --dsn service=prod --print        # for the owner of the configuration
       walkeeper attach --dsn 'host=db1 user=postgres' --grants walkeeper | psql
 
     Waits until the proposer streams and has caught up, sets synchronous_standby_names, reloads,

@@ -1,4 +1,4 @@
-"""`walkeeper demo`: what it promises, shown on a PostgreSQL that it makes for itself."""
+"""`walkeeper demo`: the guarantees, proved on a PostgreSQL server that it makes."""
 
 from __future__ import annotations
 

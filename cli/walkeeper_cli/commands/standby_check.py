@@ -1,4 +1,4 @@
-"""`walkeeper standby-check`: may this server be fed from the log? For ExecStartPre and hooks."""
+"""`walkeeper standby-check`: compare a server's WAL with the log, in ExecStartPre and hooks."""
 
 from __future__ import annotations
 

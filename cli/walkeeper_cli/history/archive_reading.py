@@ -130,7 +130,7 @@ class Archive:
 
     @property
     def read_each(self) -> ReadEach:
-        """By threads of this process, or by Spark's executors."""
+        """Return the segments read by threads of this process, or by Spark's executors."""
         if not self.source.spark:
             return read_each
         from pyspark_pgwal.executor_work import read_each_on

@@ -78,7 +78,7 @@ class ServerCatalogs:
 
     dsn: str | None
     comes_first: bool = True
-    """Else the catalogs of then are preferred, where the WAL has what is needed of them."""
+    """If False, the catalogs of that LSN come first, where the WAL has them."""
 
     def chosen(
         self,
@@ -87,7 +87,7 @@ class ServerCatalogs:
         system_id: int | None,
         database: str | None,
     ) -> TableAt:
-        """Open a table by the one or the other. Raise HistoryError if neither has it."""
+        """Open a table by catalogs of the WAL or the server. Raise HistoryError if both lack it."""
         if self.dsn is None:
             return opened(None)
         if self.comes_first:
@@ -98,10 +98,10 @@ class ServerCatalogs:
             try:
                 past = opened(self._catalog(self.dsn, lsn, system_id, database))
             except HistoryError as without:
-                text = f"walkeeper: nor has the server of WALKEEPER_DSN it: {without}"
+                text = f"walkeeper: the server of WALKEEPER_DSN does not have it either: {without}"
                 tell(text)
                 raise error from without
-        text = f"{past.table.shown}: names and columns are those of now, of WALKEEPER_DSN"
+        text = f"{past.table.shown}: names and columns are those of WALKEEPER_DSN now"
         tell(f"walkeeper: {text}")
         return past
 

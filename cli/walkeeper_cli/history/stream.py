@@ -39,7 +39,7 @@ APPEND = "append"
 
 
 class Sink(Protocol):
-    """Where changes go. Its position is the only record of what was written."""
+    """The target of the changes. Its position is the only record of the changes written so far."""
 
     @property
     def beat_s(self) -> float: ...  # between positions of a log in which the tables do not change
