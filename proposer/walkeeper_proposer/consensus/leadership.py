@@ -288,16 +288,16 @@ class Leader:
             member.is_probed = member.flush_lsn <= member.known_lsn
         moves = self.advance_commit(self.counted())
         effects = self.report() if moves or news else []
-        if moves or is_new or self.goes_on_behind(member):
-            effects += self.go_on(member, moves=moves, is_new=is_new)
+        if moves or is_new or self.has_work_for(member):
+            effects += self.after_ack(member, moves=moves, is_new=is_new)
         return effects
 
-    def goes_on_behind(self, member: Member) -> bool:
-        """Return True if an ack of this member has effects although no commit moves."""
+    def has_work_for(self, member: Member) -> bool:
+        """Return True if an ack of this member has effects even if commit_lsn does not move."""
         return self.is_paused or member.next_lsn < self.window.end_lsn
 
-    def go_on(self, member: Member, *, moves: bool, is_new: bool = False) -> list[Effect]:
-        """Return the effects of an ack that follow the report."""
+    def after_ack(self, member: Member, *, moves: bool, is_new: bool = False) -> list[Effect]:
+        """Feed the member after its ack was reported; announce commit_lsn if it `moves`."""
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
         effects = fed + (self._announce_soon() if moves else [])
@@ -374,7 +374,7 @@ class Leader:
         assert self.commit_lsn == taken.commit_lsn, f"{self.commit_lsn=} {taken.commit_lsn=}"
         return (self._announce_soon() if moves else []) + self.bound_window()
 
-    def on_own(self, event: AnnounceDue | NonceWritten | StreamTaken) -> list[Effect]:
+    def on_leader_event(self, event: AnnounceDue | NonceWritten | StreamTaken) -> list[Effect]:
         """Handle an event that concerns the leader alone. Retention goes by nonces from the first
         one on. If the primary refuses nonces, retention goes by what all members have. Otherwise
         WAL would be kept without end."""
@@ -433,10 +433,10 @@ class Leader:
 
     def report(self) -> list[Effect]:
         """Report to PostgreSQL, if there is an LSN to report."""
-        lsn = self.told_lsn()
+        lsn = self.lsn_to_report()
         return [] if lsn is None else [Report(lsn, self.feedback())]
 
-    def told_lsn(self) -> Lsn | None:
+    def lsn_to_report(self) -> Lsn | None:
         """Return the LSN to report, at most what this term received (R12), or None."""
         lsn = min(self.commit_lsn, self.window.end_lsn)
         return lsn if self.is_streaming and lsn >= self.start_lsn else None

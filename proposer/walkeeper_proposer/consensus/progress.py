@@ -87,11 +87,11 @@ class Member:
         self.greeting, self.stage = greeting, Stage.GREETED
         self.name = member_name(greeting.acceptor_id, greeting.incarnation)
 
-    def told(self, greeting: AcceptorGreeting) -> Configuration | None:
+    def learn_log(self, greeting: AcceptorGreeting) -> Configuration | None:
         """Record the log that it holds, and return that log's configuration."""
-        told = greeting.configuration
-        self.log_uuid = None if told is None else told.log_uuid
-        return told
+        configuration = greeting.configuration
+        self.log_uuid = None if configuration is None else configuration.log_uuid
+        return configuration
 
     def forget(self) -> None:
         """Forget its greeting; it has to greet again."""

@@ -113,7 +113,7 @@ class Proposer:
             case PrimaryReadFailed(text, removed):
                 return self._checking(lambda c: c.on_primary_read_failed(text, removed=removed))
             case AnnounceDue() | NonceWritten() | StreamTaken():
-                return self.leader.on_own(event) if self.leader is not None else []
+                return self.leader.on_leader_event(event) if self.leader is not None else []
             case BackedOff():
                 return self.become_greeting() if self.phase is Phase.BACKING_OFF else []
             case _:
@@ -157,7 +157,7 @@ class Proposer:
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
         if member.stage is not Stage.GREETING:
             return []
-        theirs, ours = member.told(greeting), self.configuration
+        theirs, ours = member.learn_log(greeting), self.configuration
         if greetings.replaces(theirs, ours, self.members) or (
             theirs and self.campaign.needs_other_links(theirs)
         ):

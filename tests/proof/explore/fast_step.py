@@ -120,7 +120,7 @@ class _Led:
         self.path.lead(self)
         self.primary = PrimaryStream(self)
         self.primary.begin(received_lsn)
-        self.primary.report(core.leader.told_lsn() or ZERO_LSN, expected.feedback)
+        self.primary.report(core.leader.lsn_to_report() or ZERO_LSN, expected.feedback)
         self.primary.stream_first(self.path)
 
     def _send(self, link: int, frame: Sequence[Buffer], size: int) -> None:

@@ -133,7 +133,7 @@ APPENDING = (
         "the report to PostgreSQL is commit_lsn, not the LSN of the received WAL",
         (
             Edit(
-                "Leader.told_lsn",
+                "Leader.lsn_to_report",
                 "min(self.commit_lsn, self.window.end_lsn)",
                 "self.window.end_lsn",
             ),
@@ -211,7 +211,7 @@ APPENDING = (
         "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",
         (
-            Edit("Leader.go_on", "(self._announce_soon() if moves else [])", "list[Effect]()"),
+            Edit("Leader.after_ack", "(self._announce_soon() if moves else [])", "list[Effect]()"),
             Edit(
                 "Proposer.on_tick", "effects.append(self.leader.feeder.heartbeat(member))", "pass"
             ),
