@@ -74,8 +74,10 @@ def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 def refusal_at_sight(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
     """Return the refusal that needs no comparison of bytes, or None."""
     return (
-        _another_cluster(primary, log.configuration)
-        or _unfit(primary, waivers)
+        another_system(primary, log.configuration)
+        or _another_segment_size(primary, log.configuration)
+        or unsafe(primary, waivers)
+        or _cannot_mark_cuts(primary)
         or _another_branch(primary, log)
         or (_left_out(primary, log) if primary.timeline > log.timeline else None)
     )
@@ -92,12 +94,17 @@ def kept_out_by(live: Ballot, primary: PrimaryIdentity | None, log: LogEnd) -> s
     return deposed or f"another proposer ({live}) is live; stop it, or start with --take-over"
 
 
-def _another_cluster(primary: PrimaryIdentity, configuration: Configuration) -> str | None:
-    if primary.system_id != configuration.system_id:
-        return (
-            f"the primary has system identifier {primary.system_id}, but this log belongs to "
-            f"{configuration.system_id}; check --dsn, --safekeepers and --cluster"
-        )
+def another_system(primary: PrimaryIdentity, configuration: Configuration) -> str | None:
+    """Return the refusal of a server of another database system, or None."""
+    if primary.system_id == configuration.system_id:
+        return None
+    return (
+        f"the primary has system identifier {primary.system_id}, but this log belongs to "
+        f"{configuration.system_id}; check --dsn, --safekeepers and --cluster"
+    )
+
+
+def _another_segment_size(primary: PrimaryIdentity, configuration: Configuration) -> str | None:
     if primary.segment_bytes != configuration.segment_bytes:
         return (
             f"the primary has WAL segments of {primary.segment_bytes} bytes, the log of "
@@ -107,18 +114,23 @@ def _another_cluster(primary: PrimaryIdentity, configuration: Configuration) -> 
     return None
 
 
-def _unfit(primary: PrimaryIdentity, waivers: Waivers) -> str | None:
+def unsafe(primary: PrimaryIdentity, waivers: Waivers) -> str | None:
+    """Return the refusal of a standby, or of a server that may lose WAL, or None."""
     if primary.in_recovery:
         return "the server is in recovery: a standby writes no WAL; point --dsn at the primary"
+    off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]
+    if off and not waivers.unsafe_settings:
+        return f"the primary runs with {' and '.join(off)} off and may lose WAL; switch it on"
+    return None
+
+
+def _cannot_mark_cuts(primary: PrimaryIdentity) -> str | None:
     since = OVERWRITE_CONTRECORD_SINCE.get(primary.server_version_num // 10000)
     if since is not None and primary.server_version_num < since:
         return (
             f"PostgreSQL {primary.server_version} cannot mark a record that a crash cut off; "
             f"upgrade to {since // 10000}.{since % 100} or later"
         )
-    off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]
-    if off and not waivers.unsafe_settings:
-        return f"the primary runs with {' and '.join(off)} off and may lose WAL; switch it on"
     return None
 
 

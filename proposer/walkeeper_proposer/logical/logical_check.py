@@ -74,17 +74,10 @@ def refusal(
 
     Return None if it may stream from `end.end_lsn`.
     """
-    configuration = log.configuration
-    if primary.system_id != configuration.system_id:
-        return (
-            f"the primary has system identifier {primary.system_id}, but this log belongs to "
-            f"{configuration.system_id}; check --dsn, --safekeepers and --cluster"
-        )
-    if primary.in_recovery:
-        return "the server is in recovery; point --dsn at the primary"
-    off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]
-    if off and not waivers.unsafe_settings:
-        return f"the primary runs with {' and '.join(off)} off and may lose WAL; switch it on"
+    unfit = admission.another_system(primary, log.configuration)
+    unfit = unfit or admission.unsafe(primary, waivers)
+    if unfit is not None:
+        return unfit
     is_promoted = end.end_lsn > ZERO_LSN and primary.timeline > end.timeline
     if log.history[-1].sealed and not is_promoted and not waivers.resume:
         return (
