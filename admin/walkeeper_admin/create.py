@@ -17,7 +17,12 @@ from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.operator_text.zones import ack_rule, refuse_zone_stop, zones_clause
+from walkeeper_common.operator_text.zones import (
+    ack_rule,
+    refuse_ack_quorum,
+    refuse_zone_stop,
+    zones_clause,
+)
 from walkeeper_common.quorum import (
     Configuration,
     LogKind,
@@ -102,15 +107,7 @@ def _ack_quorum(settings: CreateSettings) -> int:
     if len(set(settings.safekeepers)) != members:
         raise Refused("--safekeepers names an address twice: name each member once")
     quorum = majority(members) if settings.ack_quorum is None else settings.ack_quorum
-    if not 1 <= quorum <= members:
-        raise Refused(
-            f"--ack-quorum {quorum} is impossible with {members} safekeepers: give 1 to {members}"
-        )
-    if quorum == 1 and members > 1 and not settings.allow_single_ack:
-        raise Refused(
-            "an ack quorum of 1 loses acknowledged commits with the one disk that has them; "
-            "to accept that, add --allow-single-ack"
-        )
+    refuse_ack_quorum(quorum, members, is_single_allowed=settings.allow_single_ack)
     return quorum
 
 

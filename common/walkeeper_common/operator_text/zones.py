@@ -1,4 +1,4 @@
-"""Zones of members, for people: the two rules in words, and which zone may fail. Pure.
+"""Quorums and zones of members, for people: the rules in words, and which zone may fail. Pure.
 
 The rules themselves are `MemberSet.commits` and `MemberSet.elects` (quorum.py). Here they are only
 asked.
@@ -83,6 +83,21 @@ def shown_votes(each: MemberSet) -> str:
     """Return `2 of 3`, the votes that elect; with zones, also those of which zones."""
     zones = f", or {_all_outside(each)}" if each.ack_zones else ""
     return f"{each.vote_quorum} of {len(each.members)}{zones}"
+
+
+def refuse_ack_quorum(ack_quorum: int, members: int, *, is_single_allowed: bool) -> None:
+    """Raise Refused for an ack quorum that so many members cannot have, or that one disk is.
+
+    A set of one member has no other ack quorum, so it needs no permission."""
+    if not 1 <= ack_quorum <= members:
+        raise Refused(
+            f"--ack-quorum {ack_quorum} is impossible with {members} members: give 1 to {members}"
+        )
+    if ack_quorum == 1 < members and not is_single_allowed:
+        raise Refused(
+            "an ack quorum of 1 loses acknowledged commits with the one disk that has them; to "
+            "accept that, add --allow-single-ack"
+        )
 
 
 def refuse_zone_stop(each: MemberSet, *, is_allowed: bool) -> None:

@@ -34,7 +34,7 @@ from typing import TypeAlias
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN
-from walkeeper_common.operator_text.zones import refuse_zone_stop
+from walkeeper_common.operator_text.zones import refuse_ack_quorum, refuse_zone_stop
 from walkeeper_common.quorum import (
     Configuration,
     MemberSet,
@@ -156,16 +156,7 @@ class Goal:
 
     def _quorum(self, present: MemberSet, size: int) -> int:
         if self.ack_quorum is not None:
-            if not 1 <= self.ack_quorum <= size:
-                raise Refused(
-                    f"--ack-quorum {self.ack_quorum} is impossible with {size} members: "
-                    f"give 1 to {size}"
-                )
-            if self.ack_quorum == 1 < size and not self.allow_single_ack:
-                raise Refused(
-                    "an ack quorum of 1 loses acknowledged commits with the one disk that has "
-                    "them; to accept that, add --allow-single-ack"
-                )
+            refuse_ack_quorum(self.ack_quorum, size, is_single_allowed=self.allow_single_ack)
             return self.ack_quorum
         if size == len(present.members):
             return present.ack_quorum
