@@ -6,15 +6,12 @@ gaps(contents, histories)           the missing WAL that no restore could get pa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from walkeeper_archive.layout import ArchivedObject, Kind, WalFile
 from walkeeper_common.lsn import Lsn, segment_name
-
-_PARENT = re.compile(r"\s*(\d+)\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?:\s.*)?")
 
 
 @dataclass(slots=True)
@@ -97,22 +94,6 @@ def contents_of(objects: Iterable[ArchivedObject], segment_bytes: int) -> Conten
         part.bytes_stored += sum(found.size for found in stored[file])
         part.newest_s = max(part.newest_s, *(found.modified_s for found in stored[file]))
     return contents
-
-
-def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
-    """Return (parent, LSN where the next timeline leaves it) of a `.history` file, oldest first.
-
-    Raise ValueError if a line is not one of a timeline history.
-    """
-    parents: list[tuple[int, Lsn]] = []
-    for line in content.decode("utf-8", "replace").splitlines():
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        found = _PARENT.fullmatch(line)
-        if found is None:
-            raise ValueError(f"not a line of a timeline history: {line[:80]!r}")
-        parents.append((int(found[1]), Lsn.parse(found[2])))
-    return parents
 
 
 def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> Iterator[str]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.archive_contents import parse_history
 from walkeeper_archive.errors import ArchiveDamaged
 from walkeeper_archive.layout import Kind, history_file
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.timelines import checked_timeline_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _parents(archive: Archive, timeline: int) -> list[tuple[int, Lsn]]:
     if content is None:
         return []
     try:
-        return parse_history(bytes(content))
+        return checked_timeline_file(bytes(content))
     except ValueError as error:
         raise ArchiveDamaged(f"{archive.shown(file.path)}: {error}") from error
 

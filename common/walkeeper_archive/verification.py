@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.archive_contents import Contents, contents_of, gaps, parse_history
+from walkeeper_archive.archive_contents import Contents, contents_of, gaps
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
 from walkeeper_common.buffers import Buffer
@@ -29,6 +29,7 @@ from walkeeper_common.entries import EntryWalk, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size
 from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, page_header
+from walkeeper_common.timelines import checked_timeline_file
 
 SEGMENT_BYTES_DEFAULT = 16 << 20
 
@@ -96,7 +97,7 @@ def verify(
     for timeline, part in sorted(contents.timelines.items()):
         if part.has_history:
             try:
-                histories[timeline] = parse_history(
+                histories[timeline] = checked_timeline_file(
                     bytes(archive.read(history_file(timeline)) or b"")
                 )
             except (ArchiveDamaged, ValueError) as error:

@@ -41,6 +41,16 @@ def parse_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
     return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]
 
 
+def checked_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
+    """Return the ancestors as `parse_timeline_file`; raise ValueError for a line that is none."""
+    for line in content.splitlines():
+        text = line.strip()
+        if text and not text.startswith(b"#") and not TIMELINE_FILE_LINE.match(line):
+            shown = text[:80].decode("utf-8", "replace")
+            raise ValueError(f"not a line of a timeline history: {shown!r}")
+    return parse_timeline_file(content)
+
+
 def ancestor_file(content: bytes, timeline: int) -> bytes | None:
     """Return the file of an ancestor, or None if `timeline` is none.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from walkeeper_archive.archive import Archive, open_archive
-from walkeeper_archive.archive_contents import parse_history
 from walkeeper_archive.layout import (
     ArchivedObject,
     Kind,
@@ -27,6 +26,7 @@ from walkeeper_archive.verification import survey, verify
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_REST, PAGE_HEADER
+from walkeeper_common.timelines import checked_timeline_file
 
 MB = 1 << 20
 SYSTEM_ID = 7000000000000000001
@@ -420,7 +420,7 @@ def test_an_invalid_value_of_keep_is_a_usage_error(
 
 def test_histories_are_read_as_postgresql_writes_them() -> None:
     text = b"1\t0/5000000\tno recovery target specified\n\n2\t1/A0\tbefore 2020-01-01\n# x\n"
-    assert parse_history(text) == [(1, Lsn(0x5000000)), (2, Lsn(0x1000000A0))]
+    assert checked_timeline_file(text) == [(1, Lsn(0x5000000)), (2, Lsn(0x1000000A0))]
     for wrong in (b"x\n", b"1\t5\n", b"\xff\xff\n"):
         with pytest.raises(ValueError, match="not a line of a timeline history"):
-            parse_history(wrong)
+            checked_timeline_file(wrong)
