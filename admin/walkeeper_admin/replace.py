@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.quorum import Configuration
-from walkeeper_proposer.consensus.members.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.members.replacing import (
+    Replacement,
+    cancel_replacement,
+    replace_member,
+)
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 
@@ -33,7 +37,7 @@ async def replace(
 ) -> Configuration:
     """Replace the member; return the final members. `tell` gets a line of news. Raise Refused."""
     addresses = tuple(dict.fromkeys((*safekeepers, newcomer.address)))
-    goal = Goal(
+    goal = Replacement(
         cluster=cluster,
         leaving=newcomer.leaving,
         joining=newcomer.joining,

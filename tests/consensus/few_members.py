@@ -24,7 +24,7 @@ from walkeeper_common.wire.member_change import (
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.members.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.members.replacing import Goal, replace_member
+from walkeeper_proposer.consensus.members.replacing import Replacement, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import changed, joined
@@ -113,13 +113,13 @@ class Few:
         return [d.configuration.generation for d in held if d is not None and d.configuration]
 
 
-def command(few: Few, goal: Goal, numbers: count[int]) -> Steps:
+def command(few: Few, goal: Replacement, numbers: count[int]) -> Steps:
     places = sorted({1, 2, 3, goal.at})
     return replace_member(goal, places, lambda: next(numbers).to_bytes(16))
 
 
-def goal_of(leaving: int, joining: int, *, instead: bool = False) -> Goal:
-    return Goal("main", leaving, joining, f"h{joining}:1", joining, instead=instead)
+def goal_of(leaving: int, joining: int, *, instead: bool = False) -> Replacement:
+    return Replacement("main", leaving, joining, f"h{joining}:1", joining, instead=instead)
 
 
 def run(few: Few, steps: Steps, *, rounds: int = 60) -> Configuration:

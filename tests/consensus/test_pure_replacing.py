@@ -46,7 +46,7 @@ from walkeeper_common.wire.member_change import (
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import PrepareLog
 from walkeeper_proposer.consensus.members.deciding import Batch
-from walkeeper_proposer.consensus.members.replacing import Goal, replace_member
+from walkeeper_proposer.consensus.members.replacing import Replacement, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import changed, joined
@@ -314,10 +314,10 @@ def test_two_commands_at_once_never_make_two_configurations_of_one_generation() 
     assert_one_for_each_generation(rivals)
 
 
-REFUSED: Mapping[str, Goal] = {
+REFUSED: Mapping[str, Replacement] = {
     "no member": goal_of(7, 4),
     "a member already": goal_of(3, 2),
-    "is safekeeper 4, not 5": Goal("main", 3, 5, "h5:1", 4),
+    "is safekeeper 4, not 5": Replacement("main", 3, 5, "h5:1", 4),
 }
 
 

@@ -42,7 +42,11 @@ from walkeeper_common.wire.member_change import (
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.members.deciding import Batch, Steps
-from walkeeper_proposer.consensus.members.replacing import Goal, cancel_replacement, replace_member
+from walkeeper_proposer.consensus.members.replacing import (
+    Replacement,
+    cancel_replacement,
+    replace_member,
+)
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
@@ -215,7 +219,7 @@ class Story:
         self._chances = Chances.draw(self._random)
         leaving = (size, self._random.choice((size, size - 1)))
         self._goals = [
-            Goal(CLUSTER, old, new, f"h{new}:1", new, instead=True)
+            Replacement(CLUSTER, old, new, f"h{new}:1", new, instead=True)
             for old, new in zip(leaving, NEWCOMERS, strict=True)
         ]
         self._rounds = count(1)

@@ -29,7 +29,7 @@ from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.consensus.feeding import Feeder
-from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
+from walkeeper_proposer.consensus.own_wal import Forgotten, OwnWalCheck
 from walkeeper_proposer.consensus.primary_check import Range, with_older
 from walkeeper_proposer.consensus.progress import (
     Member,
@@ -151,7 +151,7 @@ class Leader:
                 "acknowledgement of it was seen"
             )
         ends = (known_lsn, vote.flush_lsn, vote.record_lsn, start_lsn)
-        comparison = member.comparison = Comparison(member.name, *ends)
+        comparison = member.comparison = OwnWalCheck(member.name, *ends)
         return comparison.ask(member, self.members, self.ballot, self.held_wal)
 
     def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:

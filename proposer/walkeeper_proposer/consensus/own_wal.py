@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Comparison:
+class OwnWalCheck:
     """A comparison of one voter's [at_lsn, end_lsn), piece by piece.
 
     The voter goes on at `start_lsn` afterwards. `record_lsn` is its vote's. After a restart the

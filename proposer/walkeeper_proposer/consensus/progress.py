@@ -25,7 +25,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_proposer.consensus.own_wal import Comparison
+from walkeeper_proposer.consensus.own_wal import OwnWalCheck
 
 APPEND_BYTES_MAX = 128 << 10
 APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes out at once
@@ -57,7 +57,7 @@ class Member:
     name: str | None = None  # `id#incarnation` once it has greeted
     log_uuid: bytes | None = None  # the log in its last greeting
     vote: VoteResponse | None = None
-    comparison: Comparison | None = None  # before it goes on with WAL that it has of our term
+    comparison: OwnWalCheck | None = None  # before it goes on with WAL that it has of our term
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
     known_lsn: Lsn = ZERO_LSN  # up to here we know that its log is ours, on earlier connections
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections

@@ -39,7 +39,7 @@ OWN_WAL = (
         "other-bytes-of-our-term",
         "R24",
         "a leader whose bytes are not what a voter has starts anew",
-        (Edit("Comparison.take", "bytes(self.theirs[:size]) != bytes(ours[:size])", "False"),),
+        (Edit("OwnWalCheck.take", "bytes(self.theirs[:size]) != bytes(ours[:size])", "False"),),
         turns_red=BYTES,
         why_named=NO_IMAGE,
     ),

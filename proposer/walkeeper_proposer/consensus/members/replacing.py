@@ -15,7 +15,7 @@ from walkeeper_proposer.consensus.members.newcomers import Newcomer
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class Replacement:
     """Member `leaving` is to be replaced by safekeeper `joining`, which is at place `at`.
 
     With `instead`, a replacement that is under way gives up its lost newcomer for this one.
@@ -37,7 +37,7 @@ class Goal:
         return changing.Goal(*whom, instead=self.instead, addresses=self.addresses)
 
 
-def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
+def replace_member(goal: Replacement, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
     """Return the final configuration; raise Refused, with the reason, if it is impossible.
 
     `places` are all that are known, the newcomer's among them; `draw` gives 16 random bytes.
