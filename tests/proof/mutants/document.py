@@ -57,14 +57,15 @@ def _row(mutant: Mutant, kills: Sequence[Kill]) -> str:
     by = "<br>".join(map(_shown, kills))
     took = "<br>".join(kill.took for kill in kills)
     if mutant.turns_red is not None:
-        by, took = f"`{mutant.turns_red.rsplit('/', 1)[1]}`", "the test"
+        file, _, test = mutant.turns_red.partition("::")
+        by, took = f"`{file.rsplit('/', 1)[1]}::{test}`", "the test"
     return (
         f"| {', '.join(map(_linked, mutant.rule.split(', ')))} | {mutant.removed} | {by} | {took} |"
     )
 
 
 def _linked(rule: str) -> str:
-    if re.fullmatch(r"R\d+", rule):
+    if re.fullmatch(r"[RM]\d+", rule):
         target = f"protocol.md#{rule.lower()}"
     elif rule.startswith("seed flaw"):
         target = "protocol.md#deviations-from-the-seed"
