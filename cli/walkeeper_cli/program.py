@@ -112,8 +112,8 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @click.pass_context
 def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
-    """Make WAL of stock PostgreSQL quorum-durable: a commit returns when a majority of safekeepers
-    has it on disk.
+    """Make WAL of stock PostgreSQL quorum-durable: a commit returns when an ack quorum of
+    safekeepers has it on disk.
 
     \b
     See it at work on a server made for that, or try it on one of yours:

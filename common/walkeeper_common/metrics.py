@@ -116,7 +116,7 @@ def samples(figures: Iterable[Figure[T]], of: T, labels: Mapping[str, str]) -> I
 BUILD_INFO = gauge("walkeeper_build_info", "1, with the version of the daemon.", ("version",))
 HTTP_REFUSALS = counter(
     "walkeeper_http_refusals_total",
-    "Requests to --http that were not let in; the audit lines have them.",
+    "Requests to --http that were refused; the audit lines have them.",
     ("reason",),
 )
 CERTIFICATE_END = gauge(

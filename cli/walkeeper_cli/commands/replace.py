@@ -100,8 +100,8 @@ def command(
     The newcomer is lost as well, or was the wrong one; keep the old members:
       walkeeper replace --safekeepers … --cancel
 
-    Commits go on meanwhile. The proposer needs no restart; it is elected anew twice, which takes
-    about a second each. The proposer sends the log to the newcomer, and the old member counts
+    Commits go on meanwhile. The proposer needs no restart; it is elected anew three times, which
+    takes about a second each. The proposer sends the log to the newcomer, and the old member counts
     until then. You may interrupt the command; the same command resumes. Replace one member at a
     time. Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md,
     "A dead disk").

@@ -100,7 +100,8 @@ def command(
     \b
     PostgreSQL acts on the exit code:
       0      the file is there
-      1      a quorum (and the archive) has no such WAL: a recovery ends
+      1      a quorum (and the archive) has no such WAL, or it is in pg_wal: a recovery ends.
+             A standby with primary_conninfo also gets it for WAL that was removed
       126    anything else: a recovery stops instead of ending early, and can be started again
     While the answer is unknown, for example without a quorum, it retries and reports every 10 s.
     A standby (standby.signal) retries without limit, a recovery for --wait.
