@@ -164,6 +164,15 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-pipe-is-read-again",
+        "reloaded_file",
+        "what is no file is not opened, since a pipe would stop the daemon",
+        (Edit("ReloadedFile._stamp_now", "not stat.S_ISREG(found.st_mode)", "False"),),
+        turns_red="tests/common/test_users_file.py::"
+        "test_what_is_no_file_is_refused_and_the_former_users_stay[pipe]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "a-frame-is-two-records",
         "tls_layer",
         "a frame's head and its WAL are one record of TLS",
