@@ -7,8 +7,9 @@ and a standby promoted. Once receive-wal stays attached, once it is killed with 
 begins again after the promotion. In the end every segment and each `.history` file that Barman has
 archived is the safekeepers', byte for byte. There is no gap on any of the three timelines.
 
-With --password the safekeepers have a users file. The standbys give the password in
-primary_conninfo, and Barman (psycopg2 and pg_receivewal) takes it from ~/.pgpass.
+With --password the safekeepers have a users file and TLS. The standbys give the password in
+primary_conninfo. Barman (psycopg2 and pg_receivewal) takes it from ~/.pgpass, and believes the
+safekeepers' authority alone (sslmode=verify-full).
 
 Half a minute. Exit codes: 0 it is so, 1 it is not, 3 Barman could not be installed, and why.
 """
@@ -40,6 +41,9 @@ from tests.support.program_parser import program_parser
 from tests.support.python_tools import tool_programs
 from tests.support.standbys import fail_over, standby_of
 from tests.support.waiting import wait_until
+from tests.tls_files import TlsFiles
+from walkeeper_cli.certs.authority import CA_CERTIFICATE
+from walkeeper_common.access.identity import Role
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "barman.conf"
 BARMAN = ("barman-3.19.1", ["barman==3.19.1", "psycopg2-binary"])
@@ -64,8 +68,11 @@ def say(text: str) -> None:
 class Barman:
     """Its home, its configuration, its commands; as the servers' user."""
 
-    def __init__(self, home: Path, servers: Sequence[PostgresServer], cluster: Cluster) -> None:
+    def __init__(
+        self, home: Path, servers: Sequence[PostgresServer], cluster: Cluster, over_tls: str
+    ) -> None:
         self.home, self.said = home, home / "receive-wal.log"
+        self._over_tls = over_tls
         self._program = str(tool_programs(*BARMAN) / "barman")
         self._configuration = home / "barman.conf"
         text = EXAMPLE.read_text()
@@ -77,6 +84,9 @@ class Barman:
             assert example in text and meant[0] in text, f"{EXAMPLE}: {example}"
             text = text.replace(example, ",".join(["127.0.0.1"] * hosts))
             text = text.replace(meant[0], ",".join(map(str, meant[1])))
+        where = f"port={','.join(map(str, cluster.ports))} user=barman"
+        assert where in text, f"{EXAMPLE}: wal_streaming_conninfo"
+        text = text.replace(where, f"{where} {over_tls}".rstrip())
         text = text.replace("user=barman", "user=postgres")
         text = text.replace("/usr/lib/postgresql/15/bin", str(binary_directory()))
         user = server_user() or pwd.getpwuid(os.geteuid()).pw_name
@@ -93,6 +103,7 @@ class Barman:
         """Return what psycopg2 of Barman's environment says to a login at a safekeeper."""
         python = Path(self._program).with_name("python")
         where = f"host=127.0.0.1 port={port} user=postgres password={password} dbname=replication"
+        where = f"{where} {self._over_tls}"
         done = subprocess.run(
             [python, "-c", LOG_IN, where], capture_output=True, text=True, timeout=COMMAND_S
         )
@@ -166,17 +177,34 @@ def gaps(archived: dict[str, bytes]) -> list[str]:
     return missing
 
 
+@contextlib.contextmanager
+def cluster_of(
+    primary: PostgresServer, password: str, directory: Path
+) -> Iterator[tuple[Cluster, str]]:
+    """Yield a cluster, and libpq's parameters for its safekeepers: with a password, over TLS."""
+    if not password:
+        with Cluster.create(primary) as cluster:
+            yield cluster, ""
+        return
+    files = TlsFiles(directory)
+    with Cluster.create(
+        primary,
+        passwords={"postgres": password},
+        tls=lambda number: files.path(Role.SAFEKEEPER, str(number)),
+    ) as cluster:
+        ca = directory / "ca" / CA_CERTIFICATE
+        yield cluster, f"sslmode=verify-full sslrootcert={ca} channel_binding=require"
+
+
 def play(password: str) -> bool:
     with contextlib.ExitStack() as stack:
         primary = stack.enter_context(PostgresServer.create(initdb_options=["--wal-segsize=1"]))
-        cluster = stack.enter_context(
-            Cluster.create(primary, passwords={"postgres": password} if password else None)
-        )
-        second = stack.enter_context(standby_of(primary, cluster.ports[0], password))
-        third = stack.enter_context(standby_of(primary, cluster.ports[1], password))
         home = make_directory("walkeeper_barman_")
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        barman = Barman(home, (primary, second, third), cluster)
+        cluster, over_tls = stack.enter_context(cluster_of(primary, password, home))
+        second = stack.enter_context(standby_of(primary, cluster.ports[0], password))
+        third = stack.enter_context(standby_of(primary, cluster.ports[1], password))
+        barman = Barman(home, (primary, second, third), cluster, over_tls)
         if password:
             barman.prove(password)
             assert barman.log_in(cluster.ports[0], password) == "admitted\n"

@@ -188,13 +188,15 @@ class Cluster:
         *,
         attach: bool = True,
         passwords: Mapping[str, str] | None = None,
+        tls: Callable[[int], str] | None = None,
     ) -> Iterator[Self]:
         """Make the whole cluster, and yield it once commits wait for the quorum.
 
         Each safekeeper has the WAL so far: a quorum may be killed, and the one left goes on. The
         attached proposer forgets WAL that a quorum has, so a later one would wait for a donor.
+        TLS is for a cluster with passwords.
         """
-        cluster = cls(primary) if passwords is None else cls(primary, passwords=passwords)
+        cluster = cls(primary) if passwords is None else cls(primary, passwords=passwords, tls=tls)
         try:
             cluster.start_safekeepers()
             cluster.make_log()

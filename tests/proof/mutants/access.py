@@ -12,6 +12,7 @@ PASSWORD = "tests/safekeeper/test_password_login.py::test_"
 HTTP = "tests/common/test_http_access.py::test_"
 SEALING = "tests/common/test_sealing.py::test_"
 HANDSHAKES = "tests/safekeeper/test_handshakes.py::test_"
+KEYS = "tests/safekeeper/test_key_updates.py::test_"
 NO_TLS = "the simulated network has no TLS"
 NO_KEYS = "the simulated archive is not encrypted"
 
@@ -124,7 +125,7 @@ ACCESS = (
         "broken-tls-raises-into-the-writer",
         "tls_transport",
         "a write on a broken connection is dropped, as on a lost socket",
-        (Edit("TlsTransport.writelines", "self._fail(error)", "raise"),),
+        (Edit("TlsTransport.writelines", "self._fail(tls_reason(error))", "raise"),),
         turns_red=TRANSPORT + "a_write_that_tls_refuses_ends_the_connection",
         why_named=NO_TLS,
     ),
@@ -134,6 +135,41 @@ ACCESS = (
         "a broken connection with unsent bytes is aborted",
         (Edit("TlsTransport._fail", "self._raw.get_write_buffer_size()", "False"),),
         turns_red=TRANSPORT + "a_write_on_a_broken_connection_neither_raises_nor_waits[full-run0]",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "new-keys-without-end",
+        "tls_transport",
+        "a peer that sends no data has few records",
+        (
+            Edit(
+                "TlsTransport._bound_overhead", "self._overhead_bytes > OVERHEAD_BYTES_MAX", "False"
+            ),
+        ),
+        turns_red=KEYS + "a_peer_that_only_changes_keys_is_closed",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "one-byte-buys-all-keys",
+        "tls_transport",
+        "a peer that sends little data has few records",
+        (
+            Edit(
+                "TlsTransport._hand_over",
+                "size * OVERHEAD_PER_BYTE",
+                "size * OVERHEAD_BYTES_MAX",
+            ),
+        ),
+        turns_red=KEYS + "a_byte_of_data_buys_few_new_keys",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-pipe-is-read-again",
+        "reloaded_file",
+        "what is no file is not opened, since a pipe would stop the daemon",
+        (Edit("ReloadedFile._stamp_now", "not stat.S_ISREG(found.st_mode)", "False"),),
+        turns_red="tests/common/test_users_file.py::"
+        "test_what_is_no_file_is_refused_and_the_former_users_stay[pipe]",
         why_named=NO_TLS,
     ),
     Mutant(

@@ -83,6 +83,9 @@ class ReloadedFile(Generic[T]):
             raise Refused(
                 f"cannot read the {self.what} {self.path}: {error.strerror}; check {self._option}"
             ) from error
+        if not stat.S_ISREG(found.st_mode):
+            # The reading of a pipe waits for a writer, and the daemon with it.
+            raise Refused(f"the {self.what} {self.path} is no file; check {self._option}")
         if stat.S_IMODE(found.st_mode) & ~MODE_MAX:
             raise Refused(
                 f"others may read the {self._secret} in {self.path}: run chmod 600 {self.path}"

@@ -110,6 +110,11 @@ class TlsLayer:
         return self.outgoing.read()
 
     @property
+    def unread_bytes(self) -> int:
+        """The bytes that were fed and that TLS has not looked at."""
+        return self._incoming.pending
+
+    @property
     def alpn(self) -> str | None:
         return self.object.selected_alpn_protocol()
 

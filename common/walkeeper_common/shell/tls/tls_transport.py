@@ -22,6 +22,9 @@ from walkeeper_common.access.identity import ANYBODY, NOBODY, Identity
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.shell.tls.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
 
+OVERHEAD_BYTES_MAX = 20 << 10  # one record that has not come whole, and small ones
+OVERHEAD_PER_BYTE = 64  # a record of a few bytes has up to 85 beside them
+
 
 class TlsTransport(asyncio.Transport):
     """The encrypted side of one connection; `identity` is set by the side that verifies it."""
@@ -34,6 +37,7 @@ class TlsTransport(asyncio.Transport):
         self._descriptor: int = raw.get_extra_info("socket").fileno()
         self.seal, self.take = layer.seal, layer.outgoing.read  # for the fast path
         self._is_paused = False
+        self._overhead_bytes = 0  # received without data in them
         self._error: Exception | None = None
         self.identity: Identity = NOBODY
         raw.set_protocol(_Ciphertext(self))
@@ -47,22 +51,24 @@ class TlsTransport(asyncio.Transport):
     def _advance(self, ciphertext: Buffer) -> None:
         """Go on with the handshake, then hand over what is decrypted."""
         layer = self.layer
+        self._overhead_bytes += len(ciphertext)
         try:
             layer.feed(ciphertext)
             if not layer.is_established:
                 is_established = layer.handshake()
                 self._flush()
                 if not is_established:
-                    return
+                    return  # OpenSSL bounds a handshake
+                self._overhead_bytes = layer.unread_bytes
                 self._protocol.connection_made(self)
             self._hand_over()
         except ssl.SSLError as error:
-            self._fail(error)
+            self._fail(tls_reason(error))
 
-    def _fail(self, error: ssl.SSLError) -> None:
+    def _fail(self, reason: str) -> None:
         """Close after TLS broke, with its alert; `connection_lost` follows in a turn of its own."""
         if self._error is None:
-            self._error = ConnectionError(f"TLS: {tls_reason(error)}")
+            self._error = ConnectionError(f"TLS: {reason}")
         self._flush()
         if self._raw.get_write_buffer_size():
             self._raw.abort()  # `close` would wait for a peer that reads nothing
@@ -84,14 +90,26 @@ class TlsTransport(asyncio.Transport):
                 room, size = CHUNK_BYTES, len(data)
                 if size:
                     protocol.data_received(data)
+            self._overhead_bytes -= size * OVERHEAD_PER_BYTE
             if layer.is_ended and not self._raw.is_closing():
                 if not protocol.eof_received():
                     self._raw.close()  # the peer may be gone, and reads no close_notify
                 return
             if size < room:
+                self._bound_overhead()
                 break
         if layer.outgoing.pending:  # an answer of TLS itself, as to a new key
             self._flush()
+
+    def _bound_overhead(self) -> None:
+        """Close the connection of a peer that sends little data in many records.
+
+        A change of keys has 27 bytes, takes this side longer than the peer, and makes an answer
+        that a peer may leave unread.
+        """
+        self._overhead_bytes = max(0, self._overhead_bytes)
+        if self._overhead_bytes > OVERHEAD_BYTES_MAX:
+            self._fail(f"{OVERHEAD_BYTES_MAX >> 10} KiB without data")
 
     def _on_eof(self) -> None:
         self.layer.feed_eof()
@@ -139,7 +157,7 @@ class TlsTransport(asyncio.Transport):
         try:
             self.layer.write_all(tuple(list_of_data))
         except ssl.SSLError as error:
-            self._fail(error)
+            self._fail(tls_reason(error))
             return
         self._flush()
 
@@ -178,7 +196,7 @@ class TlsTransport(asyncio.Transport):
     def on_refused(self, error: OSError) -> None:
         """Close after TLS took no bytes."""
         assert isinstance(error, ssl.SSLError), f"{error=}"
-        self._fail(error)
+        self._fail(tls_reason(error))
 
     # For the protocol
 
