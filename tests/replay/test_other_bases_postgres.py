@@ -1,4 +1,5 @@
-"""A base backup of a branch that the WAL left, with tablespaces elsewhere, at the last member."""
+"""A base backup of a branch that the WAL left, with tablespaces elsewhere, near the last multixact.
+WAL alone that begins with wal_level = minimal."""
 
 from __future__ import annotations
 
@@ -151,3 +152,27 @@ def test_updaters_are_known_where_multixacts_begin_again(capsys: Output) -> None
             assert found == ["1,1", "2,2", "3,3", "4,4"]
         finally:
             backup.delete()
+
+
+def test_wal_that_begins_with_minimal_is_not_called_complete(
+    tmp_path: Path, capsys: Output
+) -> None:
+    settings = {**SETTINGS, "wal_level": "minimal", "max_wal_senders": "0"}
+    with PostgresServer.create(
+        {**settings, "wal_skip_threshold": "0"}, initdb_options=INITDB
+    ) as server:
+        server.sql("SELECT pg_switch_wal()")
+        first = server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+        create = "CREATE TABLE loaded AS SELECT g AS id FROM generate_series(1, 9) g"
+        server.sql(f"DO $$ BEGIN {create}; EXCEPTION WHEN division_by_zero THEN END $$")
+        lsn = server.sql("SELECT pg_current_wal_insert_lsn()")
+        server.configure({"wal_level": "replica", "max_wal_senders": "10"})
+        server.restart()
+        server.sql("CREATE TABLE later AS SELECT 1 AS id", "SELECT pg_switch_wal()")
+        for path in (server.data / "pg_wal").glob("0*"):
+            if path.name >= first:
+                shutil.copy(path, tmp_path)
+    wal = str(tmp_path)
+    for words in (["table-at", "loaded", "--lsn", lsn], ["table-at", "loaded"], ["changes"]):
+        said = refusal_of([*words, "--path", wal], capsys)
+        assert "is of wal_level = minimal, without bulk loads" in said
