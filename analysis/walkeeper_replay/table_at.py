@@ -331,16 +331,6 @@ def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> No
         raise HistoryError(f"the WAL ends in the segment before {Lsn(end)}, so before {Lsn(lsn)}")
     if base is None:
         return
-    if plan.system_id not in (None, base.system_id):
-        raise HistoryError(
-            f"{base.root} is of cluster {base.system_id}, the WAL is of {plan.system_id}; initdb "
-            "and pg_upgrade make a new cluster: give a backup and WAL of the same one"
-        )
+    base.refuse_wal(plan)
     if lsn is not None and lsn < base.redo_lsn:
         raise HistoryError(f"the base backup is of {Lsn(base.redo_lsn)}, after {Lsn(lsn)}")
-    first = plan.segments[0]
-    if max(first.begin_lsn, first.first_lsn) > base.redo_lsn:
-        raise HistoryError(
-            f"the base backup needs WAL from {Lsn(base.redo_lsn)} on; it begins at "
-            f"{Lsn(first.begin_lsn)}"
-        )

@@ -19,13 +19,13 @@ from tests.support.s3_server import BUCKET, s3_server
 from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_cli.program import run
-from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.lsn import LSN_MAX, Lsn, segment_name
 from walkeeper_history.rows.stats import Stats
 from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
-from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
+from walkeeper_wal.sources.segment_timelines import Stretch, parse_history, passes_through
 from walkeeper_wal.sources.threaded_reading import sweep
 from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles
 
@@ -364,3 +364,13 @@ def test_an_object_stores_error_is_an_error_of_the_archive(tmp_path: Path) -> No
         make_plan(ObjectFiles(f"file://{tmp_path}"))
     with pytest.raises(HistoryError, match=FIRST):
         ObjectFiles(f"file://{tmp_path}").read(FIRST)
+
+
+def test_a_place_is_of_the_timeline_that_the_path_has_there() -> None:
+    path = parse_history("1\t0/300\twhy\n2\t0/500\twhy\n", 3, "a history")
+    for lsn, timeline in ((0x2FF, 1), (0x300, 2), (0x4FF, 2), (0x500, 3), (0x9000, 3)):
+        found = [each for each in (1, 2, 3, 4) if passes_through(path, lsn, each)]
+        assert found == [timeline], hex(lsn)
+    guessed = (Stretch(1, int(LSN_MAX)), Stretch(3, int(LSN_MAX)))
+    assert [passes_through(guessed, 0x300, each) for each in (1, 2, 3)] == [True, False, True]
+    assert passes_through((), 0x300, 2), "a live log has no path"

@@ -14,7 +14,7 @@ from struct import Struct, error
 from walkeeper_wal.records.versions import WalVersion
 
 HAS_INFO = 0x80
-_DBINFO, _SUBXACTS, _RELATIONS, _INVALS = 0x01, 0x02, 0x04, 0x08
+_DBINFO, _SUBXACTS, _RELATIONS, INVALS = 0x01, 0x02, 0x04, 0x08
 _TWOPHASE, _ORIGIN, _GID, _STATS = 0x10, 0x20, 0x80, 0x100
 NAMING = _SUBXACTS | _RELATIONS | _TWOPHASE
 """The flags of an ending that names other transactions, or files that go away."""
@@ -62,7 +62,7 @@ def _parse_ending(cursor: _Cursor, info: int, version: WalVersion, ending: Endin
     if flags & _STATS and version.layout >= 15:
         size = 12 if version.layout < 18 else 16
         cursor.skip(len(cursor.count(size)) * size)
-    if flags & _INVALS:
+    if flags & INVALS:
         ending.invalidations = len(found := cursor.count(16))
         cursor.skip(len(found) * 16)
     if flags & _TWOPHASE:

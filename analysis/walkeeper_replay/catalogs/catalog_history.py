@@ -137,6 +137,8 @@ class CatalogHistory:
 
         With `decode`, others decode the segments, each one once in a walk.
         """
+        if base is not None:
+            base.refuse_wal(plan)
         extra: set[Relation] = set()
         noted = _Noted(on_problem)
         for _ in range(PASSES_MAX):
@@ -146,9 +148,7 @@ class CatalogHistory:
                 base=base,
                 record_level=RECORD_VERSIONS,
             )
-            for space, database in [] if base is None else [(1664, 0), *base.databases()]:
-                store.maps[database] = base.map_of(space, database) if base else {}
-                store.map_log.append((0, database, store.maps[database]))
+            _take_maps(store, base)
             redo_lsn = None if base is None else base.redo_lsn
             xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
@@ -468,6 +468,14 @@ def _shortcut(index: ProvenIndex, xids: Xids, store: PageStore) -> Shortcut:
         lambda facts: not xids.is_settled or store.wants(facts),
         lambda facts: xids.take(facts.ended),
     )
+
+
+def _take_maps(store: PageStore, base: BaseDirectory | None) -> None:
+    """Take the maps of catalogs of a base backup."""
+    if base is not None:
+        for space, database in [(GLOBAL_TABLESPACE, 0), *base.databases()]:
+            store.maps[database] = base.map_of(space, database)
+            store.map_log.append((0, database, store.maps[database]))
 
 
 def _catalogs_of(base: BaseDirectory | None) -> list[Relation]:

@@ -57,8 +57,8 @@ class FileSteps:
     rewritten: dict[int, int] = field(default_factory=dict)
     _steps: dict[int, dict[int, list[Step]]] = field(default_factory=dict)
     """By table and commit: the files in turn. A commit that gave no other file has the old one."""
-    _created: dict[int, int] = field(default_factory=dict)
-    """The commits that created tables."""
+    _created: dict[int, set[int]] = field(default_factory=dict)
+    """The commits that created tables: several of one OID if it was given to a table again."""
 
     @classmethod
     def of(cls, versions: Iterable[ClassVersion]) -> FileSteps:
@@ -76,7 +76,7 @@ class FileSteps:
             if row["relrewrite"] or version.begin == NEVER:
                 continue
             if not version.is_update:
-                made._created.setdefault(row["oid"], version.begin)
+                made._created.setdefault(row["oid"], set()).add(version.begin)
             node = row["relfilenode"]
             if node in nodes:
                 made.rewritten[node] = min(made.rewritten[node], version.first_lsn)
@@ -88,7 +88,7 @@ class FileSteps:
 
     def is_created_in(self, oid: int, commit_lsn: int) -> bool:
         """Return whether this commit created the table."""
-        return self._created.get(oid) == commit_lsn
+        return commit_lsn in self._created.get(oid, ())
 
     def began_empty(self, oid: int, relfilenode: int) -> bool:
         """Return whether a table's file replaced another one without its rows: by TRUNCATE."""

@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
+from walkeeper_replay.catalogs.catalog_history import Named
 from walkeeper_replay.redo.apply import DELETED, INSERTED, NEW, OLD, UNDONE
 from walkeeper_replay.redo.store import PageStore, Relation
+from walkeeper_replay.tuples.xids import NEVER
 from walkeeper_wal.records.segment import Column
+
+
+class Tenure(NamedTuple):
+    """The commits in (after, until] whose changes in a file are one table's."""
+
+    after: int = -1
+    until: int = NEVER
+    is_taken_over: bool = False
+    """The table took the file over from another one, with the rows in it."""
+
+
+ALWAYS = Tenure()
+
+
+def tenures(
+    owned: Sequence[Named], is_created_in: Callable[[int, int], bool]
+) -> list[tuple[Named, Tenure]]:
+    """Return the owners of a file, in their order, each with its table's tenure of it.
+
+    When OIDs have begun again, a new file gets the number of a dropped one, and perhaps a new table
+    its OID. An extension such as pg_repack exchanges the files of two tables.
+    """
+    groups: list[list[Named]] = []
+    for named in owned:
+        last = groups[-1][-1] if groups else None
+        is_other = last is None or last.oid != named.oid
+        is_new = last is not None and named.begin > last.end
+        if is_other or (is_new and is_created_in(named.oid, named.begin)):
+            groups.append([named])
+        else:
+            groups[-1].append(named)
+    found, after, is_taken_over = [], ALWAYS.after, False
+    for group, following in zip_longest(groups, groups[1:]):
+        ended = max(named.end for named in group)
+        until = ALWAYS.until if following is None else min(ended, following[0].begin)
+        found += [(named, Tenure(after, until, is_taken_over)) for named in group]
+        after, is_taken_over = until, following is not None and following[0].begin <= ended
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +65,7 @@ class TableFile:
     toast: Relation | None
     follows: bool
     """Another file of the same table came before, so that it began with a TRUNCATE."""
+    tenure: Tenure = ALWAYS
 
 
 def where(mask: Column, rows: Column, lsns: Column) -> tuple[Column, Column]:
@@ -72,4 +116,5 @@ def is_emptied_again(store: PageStore, file: TableFile) -> bool:
 
 
 def _made_empty(store: PageStore, file: TableFile) -> list[int]:
-    return [lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin]
+    emptied_at = store.emptied.get(file.relation, ())
+    return [lsn for lsn in emptied_at if file.tenure.after <= lsn < file.begin]

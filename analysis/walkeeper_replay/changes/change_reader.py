@@ -28,9 +28,11 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.changes.change_events import (
     TableFile,
+    Tenure,
     emptied,
     is_emptied_again,
     taken_back,
+    tenures,
     versions,
     where,
 )
@@ -163,6 +165,11 @@ class ChangeReader:
         again = {oid for oid, lsn in self._rewriting(files) if start_lsn < lsn <= end}
         changed = {each.relfilenode for each in self._heaps.changed}
         again |= self._lost.note({file.oid for file in files}, start_lsn, end, changed)
+        again |= {
+            file.oid for file in files
+            if file.tenure.is_taken_over and start_lsn < file.tenure.after <= end
+            and self._lost.note_taken_over(file.oid, file.tenure.after)
+        }  # fmt: skip
         return self.described.last(again)
 
     def part_in(
@@ -263,38 +270,39 @@ class ChangeReader:
 
     def _files(self, names: Sequence[str], end: int) -> list[TableFile]:
         """Return every file that one of the tables had before `end`."""
-        history = self.history
+        history, steps = self.history, self.history.file_steps(self.database.oid)
         owners = [
-            (relation, named)
+            (relation, named, tenure)
             for relation, owned in history.names().items()
-            for named in owned
-            if relation.database == self.database.oid and named.begin <= end
-            and named.kind in ("r", "m") and named.oid >= 16384
-        ]  # fmt: skip
-        tables = list({(named.schema, named.name, named.oid) for _, named in owners})
+            if relation.database == self.database.oid
+            for named, tenure in tenures(owned, steps.is_created_in)
+            if named.begin <= end and named.kind in ("r", "m") and named.oid >= 16384
+        ]
+        tables = list({(named.schema, named.name, named.oid) for _, named, _ in owners})
         asked = tables if not names else [each for name in names for each in meant(name, tables)]
         oids = {oid for _, _, oid in asked}
-        steps = history.file_steps(self.database.oid)
-        found: dict[Relation, TableFile] = {}
-        for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
+        found: dict[tuple[Relation, Tenure], TableFile] = {}
+        for relation, named, tenure in sorted(owners, key=lambda owner: owner[1].begin):
             if named.oid not in oids:
                 continue
-            if relation in found:  # its row of pg_class was updated, the file is the same
-                known = found[relation]
+            place = relation, tenure
+            if place in found:  # its row of pg_class was updated, the file is the same
+                known = found[place]
                 toast = known.toast or self.described.toast_of(named)
-                found[relation] = TableFile(
-                    relation, known.begin, named.end, named.oid, toast, known.follows
-                )
+                found[place] = replace(known, end=named.end, toast=toast)
                 continue
             table = self.described.catalog(max(named.begin, 1)).classes.get(named.oid)
             if table is not None and table.persistence != "p":
                 continue
-            place = self.described.toast_of(named)
+            toast = self.described.toast_of(named)
             # A database that moves to another tablespace takes its files along, by their numbers.
             nodes = {f.relation.relfilenode for f in found.values() if f.oid == named.oid}
             follows = bool(nodes) and relation.relfilenode not in nodes
             follows = follows and steps.began_empty(named.oid, relation.relfilenode)
-            found[relation] = TableFile(relation, named.begin, named.end, named.oid, place, follows)
+            follows = follows and not tenure.is_taken_over
+            found[place] = TableFile(
+                relation, named.begin, named.end, named.oid, toast, follows, tenure
+            )
         return list(found.values())
 
     def _refuse_unknown(self, names: Sequence[str], end: int) -> None:
@@ -366,6 +374,7 @@ class ChangeReader:
         lsns = np.append(self._commit_lsns, 0)[places]
         kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start) & (lsns <= end)
         kept &= (rows["start_lsn"] >= emptied(store, file)) & (rows["start_lsn"] < end)
+        kept &= (lsns > file.tenure.after) & (lsns <= file.tenure.until)
         kept &= ~taken_back(rows)
         rows, lsns = where(kept, rows, lsns)
         steps = self.history.file_steps(self.database.oid)

@@ -31,6 +31,10 @@ REFRESHED = (
     "REFRESH MATERIALIZED VIEW (or VACUUM FULL) replaced its rows at {} without changes of them; "
     "table-at has them"
 )
+TAKEN_OVER = (
+    "it took over another table's file at {}, as pg_repack exchanges files; how the rows in it "
+    "differ from those before is missing; table-at has them"
+)
 RECAST = "ALTER TABLE rewrote its rows at {}; values that it changed are not among the changes"
 
 
@@ -71,6 +75,10 @@ class LostChanges:
                 if start < lsn <= end and self._add(self._lost, oid, lsn, why):
                     found.add(oid)
         return found
+
+    def note_taken_over(self, oid: int, lsn: int) -> bool:
+        """Note that a commit gave a table the file of another one; return if it is a logged one."""
+        return self._add(self._lost, oid, lsn, TAKEN_OVER)
 
     def found(self, xid: int | None = None) -> list[Undescribed]:
         """Return what is missing of all transactions, or of one."""

@@ -20,7 +20,11 @@ import numpy as np
 from crc32c import crc32c
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.postgres.control_data import InvalidControlData, parse_control_data
+from walkeeper_common.postgres.control_data import (
+    ControlData,
+    InvalidControlData,
+    parse_control_data,
+)
 from walkeeper_replay.redo.files_of_records import parse_map
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
@@ -28,18 +32,24 @@ from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes, Column
+from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch
+from walkeeper_wal.sources.segment_timelines import passes_through
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
 FILENODE_MAP = "pg_filenode.map"
 _SLRU_PAGES = 32
 _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_SPACE = re.compile(r"^([0-9]+) ((?:[^\\\n]|\\.)+)$", re.MULTILINE | re.DOTALL)
+_FIRST_MULTIXACT, _LAST_MULTIXACT, _MEMBERS_MASK = 1, 0xFFFFFFFF, 0xFFFFFFFF
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
+_TIMELINE = re.compile(r"^START TIMELINE: ([0-9]+)", re.MULTILINE)
 _LC_MONETARY = re.compile(r"^\s*lc_monetary\s*=?\s*'?([^'#\s]+)", re.MULTILINE | re.IGNORECASE)
 _INCLUDES = re.compile(r"^\s*include", re.MULTILINE | re.IGNORECASE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
-_CONTROL_STATE, _CONTROL_CHECKPOINT_TIME, _CONTROL_MIN_RECOVERY = 16, 104, 136
+_CONTROL_STATE, _CONTROL_CHECKPOINT_TIME = 16, 104
 _CONTROL_FLOAT, _FLOAT, _CONTROL_CHECKSUMS = 208, 1234567.0, 252
 _SHUT_DOWN = (1, 2)  # also in recovery
 _BACKUP_END = 0x50
@@ -53,7 +63,7 @@ class BaseDirectory:
         if not (self.root / "PG_VERSION").is_file():
             raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
         self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
-        control = self._control()
+        control, known = self._control()
         self.system_id = int(unpack_from("<Q", control)[0])
         seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
         self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
@@ -61,12 +71,18 @@ class BaseDirectory:
         self.has_checksums = is_known and unpack_from("<I", control, _CONTROL_CHECKSUMS)[0] > 0
         self.redo_lsn = self._redo_lsn(control)
         label = self.root / "backup_label"
+        text = label.read_text("utf-8", "replace") if label.is_file() else ""
+        found = _TIMELINE.search(text)
+        self.timeline = int(found[1]) if found else known.checkpoint_timeline
+        """The timeline at redo_lsn."""
+        self._replayed_timeline = known.min_recovery_timeline
+        self._spaces = self._tablespaces(is_backup=bool(text))
         self.ends_in_wal = False
         """True if it is consistent only from its BACKUP_END record on."""
-        replayed_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])  # 0: a primary's
-        self.consistent_lsn = max(self.redo_lsn, replayed_lsn)
-        if label.is_file():
-            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text("utf-8", "replace")
+        self._replayed_lsn = int(known.min_recovery_lsn)  # 0: a primary's
+        self.consistent_lsn = max(self.redo_lsn, self._replayed_lsn)
+        if text:
+            self.ends_in_wal = "BACKUP FROM: standby" not in text
         elif int(unpack_from("<I", control, _CONTROL_STATE)[0]) not in _SHUT_DOWN:
             raise HistoryError(
                 f"{path}: neither a backup (no backup_label) nor the directory of a server that "
@@ -74,16 +90,30 @@ class BaseDirectory:
                 "pg_basebackup"
             )
 
-    def _control(self) -> bytes:
-        """Return pg_control's bytes; HistoryError if they are not as a server wrote them."""
+    def _control(self) -> tuple[bytes, ControlData]:
+        """Return pg_control; HistoryError if its bytes are not as a server wrote them."""
         path = self.root / "global" / "pg_control"
         try:
             control = path.read_bytes()
-            parse_control_data(control)
+            known = parse_control_data(control)
         except (OSError, InvalidControlData) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise HistoryError(f"{path}: {why}; read another copy of the base backup") from error
-        return control
+        return control, known
+
+    def _tablespaces(self, *, is_backup: bool) -> dict[int, Path]:
+        """Return the directory of each tablespace, as a recovery from here would link it.
+
+        The links of a copy may still lead to the tablespaces of the server that it was copied from.
+        A backup's map of tablespaces says where its own are.
+        """
+        links = (self.root / "pg_tblspc").glob("*")
+        found = {int(path.name): path for path in links if path.name.isdigit()}
+        path = self.root / "tablespace_map"
+        if is_backup and path.is_file():
+            for oid, place in _SPACE.findall(path.read_text("utf-8", "surrogateescape")):
+                found[int(oid)] = self.root / _ESCAPED.sub(r"\1", place)
+        return dict(sorted(found.items()))
 
     def _redo_lsn(self, control: bytes) -> int:
         """Return the LSN from which on WAL is needed."""
@@ -112,6 +142,30 @@ class BaseDirectory:
             found = next(reversed(_LC_MONETARY.findall(text)), found)
         return found
 
+    def refuse_wal(self, plan: Plan) -> None:
+        """Raise HistoryError unless the WAL leads on from here: of this cluster, from redo_lsn on,
+        and on the same timeline."""
+        if plan.system_id not in (None, self.system_id):
+            raise HistoryError(
+                f"{self.root} is of cluster {self.system_id}, the WAL is of {plan.system_id}; "
+                "initdb and pg_upgrade make a new cluster: give a backup and WAL of the same one"
+            )
+        first = plan.segments[0]
+        if max(first.begin_lsn, first.first_lsn) > self.redo_lsn:
+            raise HistoryError(
+                f"the base backup needs WAL from {Lsn(self.redo_lsn)} on; it begins at "
+                f"{Lsn(first.begin_lsn)}"
+            )
+        # The byte before minRecoveryPoint is the last one that was replayed.
+        places = [(self.redo_lsn, self.timeline), (self._replayed_lsn - 1, self._replayed_timeline)]
+        for lsn, timeline in places:
+            if timeline and not passes_through(plan.path, lsn, timeline):
+                raise HistoryError(
+                    f"{self.root} is of timeline {timeline} at {Lsn(lsn)}, which the WAL of "
+                    f"timeline {plan.timeline} left before: give a backup that this timeline "
+                    "comes from, or name the backup's own (--timeline)"
+                )
+
     def refuse_time_before(self, time: datetime) -> None:
         """Refuse a time before the backup's checkpoint. The first commit after the backup need not
         be the first commit since that time. Commits between that time and the backup are in its
@@ -135,7 +189,8 @@ class BaseDirectory:
             return self.root / "global"
         if tablespace == DEFAULT_TABLESPACE:
             return self.root / "base" / str(database)
-        inner = sorted((self.root / "pg_tblspc" / str(tablespace)).glob(f"PG_{self.major}_*"))
+        place = self._spaces.get(tablespace)
+        inner = [] if place is None else sorted(place.glob(f"PG_{self.major}_*"))
         return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
 
     def databases(self) -> list[tuple[int, int]]:
@@ -144,10 +199,12 @@ class BaseDirectory:
         A tablespace with some of a database's tables has a directory of that name, too. It has no
         map of catalogs.
         """
-        spaces = sorted((self.root / "pg_tblspc").glob("*"))
-        inner = [path for space in spaces for path in space.glob(f"PG_{self.major}_*/*")]
         homes = [(DEFAULT_TABLESPACE, path) for path in sorted((self.root / "base").iterdir())]
-        homes += [(int(path.parent.parent.name), path) for path in inner]
+        homes += [
+            (oid, path)
+            for oid, space in self._spaces.items()
+            for path in space.glob(f"PG_{self.major}_*/*")
+        ]
         return [
             (space, int(path.name))
             for space, path in homes
@@ -223,13 +280,15 @@ class BaseDirectory:
     def updater(self, multixact: int) -> int | None:
         """Return the updater; members lie from this multixact's offset to the next one's.
 
-        The last multixact has no next one. Then its members end with a member without an xid.
+        Both numbers begin again after their last one. The last multixact has no next one. Then its
+        members end with a member without an xid.
         """
-        begin, end = self._offset(multixact), self._offset(multixact + 1)
+        following = _FIRST_MULTIXACT if multixact == _LAST_MULTIXACT else multixact + 1
+        begin, end = self._offset(multixact), self._offset(following)
         if begin is None or not begin:
             return None
-        for member in range(begin, end) if end else count(begin):
-            group, within = divmod(member, _MEMBERS_PER_GROUP)
+        for number in range(end - begin & _MEMBERS_MASK) if end else count():
+            group, within = divmod(begin + number & _MEMBERS_MASK, _MEMBERS_PER_GROUP)
             page = self._slru("pg_multixact/members", group // _GROUPS_PER_PAGE)
             if page is None:
                 return None

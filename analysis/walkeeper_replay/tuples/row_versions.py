@@ -111,8 +111,20 @@ def hinted_makers(begins: Column, mask: Column) -> Column:
     return begins
 
 
+def without_later_makers(begins: Column, mask: Column, seen_lsns: Column) -> Column:
+    """Change commits that are later than the place where a version was seen frozen.
+
+    A frozen row keeps its maker's xid, and 2**32 transactions later another one has that number.
+    """
+    begins[(mask & XMIN_FROZEN == XMIN_FROZEN) & (begins != NEVER) & (begins > seen_lsns)] = 0
+    return begins
+
+
 def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
-    """Return the transactions that updated or deleted these versions, 0 if the header has none."""
+    """Return the transactions that updated or deleted these versions.
+
+    0 stands for a header that has none, and NOT_KNOWN for one that is not known.
+    """
     locked = (mask & _LOCK_ONLY != 0) | (mask & (_IS_MULTI | _EXCL | _KEYSHR) == _EXCL)
     takers = np.where(locked | (mask & XMAX_INVALID != 0), 0, xmax.astype(np.int64))
     for row in np.flatnonzero((mask & _IS_MULTI != 0) & (takers != 0)).tolist():
@@ -196,9 +208,10 @@ def versions_of(
     ends[seen] = takers_commit(xmax[seen], mask[seen], xids)
     is_assumed = np.zeros(len(rows), bool)
     is_assumed[seen] = takers_are_assumed(xmax[seen], mask[seen], xids)
+    begins = without_later_makers(makers_commit(xmin, mask, xids), mask, rows["start_lsn"])
     doubts = _Doubts(
         np.where(is_assumed, NEVER, ends), is_assumed,
-        makers_commit(xmin, mask, xids), makers_are_assumed(xmin, mask, xids), taken,
+        begins, makers_are_assumed(xmin, mask, xids), taken,
     )  # fmt: skip
     order = np.lexsort((xmin, rows["number"], rows["block"], rows["relation"]))
     keys = [column[order] for column in (rows["relation"], rows["block"], rows["number"], xmin)]

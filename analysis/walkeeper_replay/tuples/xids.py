@@ -7,7 +7,7 @@ Contract: a transaction counts as committed from the end of its commit record on
 subtransactions. Those of a prepared transaction count only with COMMIT PREPARED. A transaction that
 aborted or never ended is NEVER. A transaction that ended before the WAL is ASSUMED to have
 committed if no pg_xact says how it ended. Callers count those. A multixact's updater is known from
-its CREATE_ID record or from the backup.
+its CREATE_ID record or from the backup. Else it is NOT_KNOWN, which is ASSUMED to have committed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _CHUNK = 1 << _CHUNK_BITS
 _UPDATES_FROM = 4  # MultiXactStatusNoKeyUpdate
 FIRST_NORMAL, FROZEN, BOOTSTRAP = 3, 2, 1
 _UNKNOWN = -2
+NOT_KNOWN = -1
+"""Instead of an xid: a transaction that ended before the WAL, or had begun before it."""
 
 
 class Statuses(Protocol):
@@ -150,11 +152,11 @@ class Xids:
         return before
 
     def updater(self, multixact: int) -> int:
-        """Return the member that updated or deleted, or 0 if there is none or it is not known."""
+        """Return the member that updated or deleted, 0 if there is none, or NOT_KNOWN."""
         if multixact in self._updaters:
             return self._updaters[multixact]
         found = self._base.updater(multixact) if self._base is not None else None
-        return found or 0
+        return NOT_KNOWN if found is None else found
 
     def _set(self, xids: Column, values: Column) -> None:
         xids = xids.astype(np.int64)
@@ -174,6 +176,7 @@ class Xids:
         rows, every = self._lookup
         found: Column = every[rows[xids >> _CHUNK_BITS], xids & _CHUNK - 1]
         found[xids == 0] = NEVER
+        found[xids == NOT_KNOWN] = ASSUMED
         unknown = np.flatnonzero(found == _UNKNOWN)
         if len(unknown):
             unique, back = np.unique(xids[unknown], return_inverse=True)

@@ -46,3 +46,16 @@ def guessed_history(timelines: set[int], timeline: int) -> tuple[Stretch, ...]:
     """Return a path without the history file: every lower timeline may be an ancestor."""
     ancestors = (Stretch(other, int(LSN_MAX)) for other in sorted(timelines) if other < timeline)
     return (*ancestors, Stretch(timeline, int(LSN_MAX)))
+
+
+def passes_through(path: tuple[Stretch, ...], lsn: int, timeline: int) -> bool:
+    """Return whether the log is a timeline's at `lsn`. A path that is not known may be anyone's.
+
+    A guessed path has no ends: each of its timelines may have any place.
+    """
+    begin = 0
+    for stretch in path:
+        if stretch.timeline == timeline:
+            return begin <= lsn < stretch.end_lsn
+        begin = stretch.end_lsn if stretch.end_lsn < LSN_MAX else begin
+    return not path

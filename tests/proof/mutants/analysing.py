@@ -199,7 +199,7 @@ ANALYSING = (
         (
             Edit(
                 "FileSteps.is_created_in",
-                "self._created.get(oid) == commit_lsn",
+                "commit_lsn in self._created.get(oid, ())",
                 "False",
             ),
         ),

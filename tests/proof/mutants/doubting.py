@@ -11,6 +11,9 @@ FILES = "tests/history/test_changed_files.py::test_"
 DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
 TAIL = "tests/history/test_damaged_tail.py::test_"
+OTHERS = "tests/replay/test_other_bases_postgres.py::test_"
+XIDS = "tests/replay/test_xids.py::test_"
+EXCHANGED = "tests/replay/test_exchanged_files_postgres.py::test_"
 GROWN = "(held[begin:end] != now.payload(end)[begin:end]).any()"
 NO_TABLES = "the simulator has no tables"
 NO_ARCHIVES = "the simulator reads no archives"
@@ -251,6 +254,91 @@ DOUBTING = (
             ),
         ),
         turns_red=DAMAGED + "a_damaged_map_of_catalogs_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "backup-of-another-branch",
+        "segment_timelines",
+        "a place is of the timeline that the path has there",
+        (Edit("passes_through", "begin <= lsn < stretch.end_lsn", "True"),),
+        turns_red="tests/history/test_archives.py"
+        "::test_a_place_is_of_the_timeline_that_the_path_has_there",
+        why_named=NO_ARCHIVES,
+    ),
+    Mutant(
+        "wal-that-begins-behind-a-base",
+        "catalog_history",
+        "catalogs over a backup are of WAL that leads on from it",
+        (Edit("CatalogHistory.read", "base.refuse_wal(plan)", "None"),),
+        turns_red=OTHERS + "a_stopped_servers_directory_needs_the_wal_from_its_end_on",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "tablespaces-by-links-alone",
+        "base",
+        "a backup's map of tablespaces says where they are, and not the links",
+        (Edit("BaseDirectory._tablespaces", "is_backup and path.is_file()", "False"),),
+        turns_red=OTHERS + "a_backups_map_says_where_its_tablespaces_are",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "members-do-not-begin-again",
+        "base",
+        "the members of multixacts begin again after the last number",
+        (
+            Edit(
+                "BaseDirectory.updater",
+                "end - begin & _MEMBERS_MASK",
+                "end - begin",
+            ),
+        ),
+        turns_red=OTHERS + "updaters_are_known_where_multixacts_begin_again",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "unknown-updaters-did-nothing",
+        "xids",
+        "a multixact's updater that is not known is assumed to have committed",
+        (Edit("Xids.updater", "NOT_KNOWN if found is None else found", "found or 0"),),
+        turns_red=XIDS + "an_updater_that_is_not_known_counts_as_assumed",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "frozen-rows-begin-again",
+        "row_versions",
+        "a frozen row is older than a later transaction of its maker's number",
+        (Edit("without_later_makers", "begins > seen_lsns", "begins < 0"),),
+        turns_red=XIDS + "a_frozen_row_is_older_than_a_later_transaction_of_its_number",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "minimal-from-the-beginning",
+        "bulk_loads",
+        "a commit of catalogs' rows without invalidations is of wal_level = minimal",
+        (Edit("BulkLoads._infer_level", "not are_listed[rows[0]]", "False"),),
+        turns_red=OTHERS + "wal_that_begins_with_minimal_is_not_called_complete",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-file-is-its-last-owners",
+        "change_events",
+        "changes in a file are of the table that had it then",
+        (Edit("tenures", "min(ended, following[0].begin)", "ALWAYS.until"),),
+        turns_red=EXCHANGED + "a_file_is_a_tables_until_another_one_has_it",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "files-are-taken-over-in-silence",
+        "change_events",
+        "a table that takes over another one's file has changes that are missing",
+        (
+            Edit(
+                "tenures",
+                "following is not None and following[0].begin <= ended",
+                "False",
+            ),
+        ),
+        turns_red=EXCHANGED + "a_file_is_a_tables_until_another_one_has_it",
         why_named=NO_TABLES,
     ),
 )
