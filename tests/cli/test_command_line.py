@@ -119,6 +119,15 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
 
 
+@pytest.mark.parametrize("group", ["logs", "slots", "user", "members"])
+def test_a_group_without_a_command_lists(group: str, complaint: Complaint) -> None:
+    """The name of a command is no guess: a misspelt one is an error, and --help is the group's."""
+    wanted = "--users" if group == "user" else "--safekeepers"
+    assert f"Missing option '{wanted}'" in complaint(group)
+    assert "is not HOST:PORT" in complaint("slots", "--safekeepers", "nowhere")
+    assert "No such command 'old'" in complaint(group, "old")
+
+
 def test_archive_flags_reach_the_daemon(
     started: list[Any], complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

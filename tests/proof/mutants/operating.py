@@ -79,20 +79,20 @@ OPERATING = (
     ),
     Mutant(
         "members-complete-to-nothing",
-        "members",
+        "default_command",
         "the tab key after `walkeeper members` offers its commands",
-        (Edit("ShowUnlessTold.parse_args", "not args and ctx.resilient_parsing", "False"),),
+        (Edit("DefaultCommand.parse_args", "not args and ctx.resilient_parsing", "False"),),
         turns_red="tests/cli/test_completion.py::test_"
         "each_option_and_each_command_is_completed[members-]",
         why_named=NO_COMMANDS,
     ),
     Mutant(
         "members-without-options",
-        "members",
+        "default_command",
         "the tab key after `walkeeper members --` offers the options of `show`",
-        (Edit("ShowUnlessTold.shell_complete", 'not incomplete.startswith("-")', "True"),),
+        (Edit("DefaultCommand.shell_complete", 'not incomplete.startswith("-")', "True"),),
         turns_red="tests/cli/test_completion.py::test_"
-        "a_group_that_shows_unless_told_completes_the_options_of_show",
+        "a_group_with_a_default_completes_the_options_of_that_command[members-show]",
         why_named=NO_COMMANDS,
     ),
     Mutant(
