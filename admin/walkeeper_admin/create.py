@@ -17,6 +17,7 @@ from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.zones import ack_rule, refuse_zone_stop, zones_clause
 from walkeeper_common.quorum import (
     Configuration,
@@ -104,7 +105,8 @@ def _ack_quorum(settings: CreateSettings) -> int:
     quorum = majority(members) if settings.ack_quorum is None else settings.ack_quorum
     if not 1 <= quorum <= members:
         raise Refused(
-            f"--ack-quorum {quorum} is impossible with {members} safekeepers: give 1 to {members}"
+            f"--ack-quorum {quorum} is impossible with "
+            f"{counted(members, 'safekeeper', 'safekeepers')}: give 1 to {members}"
         )
     if quorum == 1 and members > 1 and not settings.allow_single_ack:
         raise Refused(

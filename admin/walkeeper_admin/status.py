@@ -10,7 +10,7 @@ from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
-from walkeeper_admin.closed_logs import closed_facts
+from walkeeper_admin.closed_logs import closed_facts, waiting_commits
 from walkeeper_admin.log_verdict import (
     State,
     Verdict,
@@ -416,9 +416,8 @@ def primary_line(primary: dict[str, Any] | None) -> str:
         return f"no connection{_since(primary['since'])}"
     streams = "streaming" if primary["streaming"] else "not streaming"
     state = primary["sync_state"] or "with a sync_state that is not known"
-    waiting = primary["waiting"]
-    waits = f", {waiting} commits wait{_since(primary['waiting_since'])}" if waiting else ""
-    return f"{streams}, {state}{_since(primary['since'])}{waits}"
+    waits = f", {waiting_commits(primary)}{_since(primary['waiting_since'])}"
+    return f"{streams}, {state}{_since(primary['since'])}{waits if primary['waiting'] else ''}"
 
 
 def _versions(lines: Sequence[dict[str, Any]]) -> list[str]:

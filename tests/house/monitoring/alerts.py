@@ -95,7 +95,7 @@ ALERTS = (
         "max by (cluster) (walkeeper_proposer_commits_waiting) > 0",
         "30s",
         "critical",
-        "{{ $value }} commits of {{ $labels.cluster }} wait for a standby.",
+        "Commits of {{ $labels.cluster }} that wait for a standby: {{ $value }}.",
         "commits_wait",
         {"walkeeper_proposer_commits_waiting" + MAIN: "3x60"},
     ),
