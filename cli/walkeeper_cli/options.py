@@ -240,11 +240,14 @@ class EnvironmentOption(click.Option):
             self.envvar = f"WALKEEPER_{name.upper()}"
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Refuse a path that is empty or has control characters.
+        """Refuse an option of this command, and a path that is empty or has control characters.
 
+        In `attach --grants --dsn …` a forgotten value would be `--dsn`, and the DSN missing.
         An empty path, as of a variable that a script forgot to set, would be this directory. A path
         with the end of a line in it, as from a file of another system, would be another one.
         """
+        if isinstance(value, str) and any(value in each.opts for each in ctx.command.params):
+            raise click.BadParameter(f"a value is missing before {value}", ctx, self)
         if isinstance(self.type, click.Path) and isinstance(value, str):
             if not value:
                 raise click.BadParameter("the path is empty", ctx, self)
