@@ -119,23 +119,6 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
 
 
-@pytest.mark.parametrize("group", ["logs", "slots", "user", "members"])
-def test_a_group_without_a_command_lists(group: str, complaint: Complaint) -> None:
-    """The name of a command is no guess: a misspelt one is an error, and --help is the group's."""
-    wanted = "--users" if group == "user" else "--safekeepers"
-    assert f"Missing option '{wanted}'" in complaint(group)
-    assert "is not HOST:PORT" in complaint("slots", "--safekeepers", "nowhere")
-    assert "No such command 'old'" in complaint(group, "old")
-
-
-def test_an_option_that_stands_where_a_value_belongs_is_named(complaint: Complaint) -> None:
-    """The next option was the value, and the error was that this next one is missing."""
-    said = complaint("attach", "--grants", "--dsn", "host=db1")
-    assert "'--grants': a value is missing before --dsn" in said
-    said = complaint("create", "--safekeepers", THREE, "--slot", "--dsn", "host=db1")
-    assert "'--slot': a value is missing before --dsn" in said
-
-
 def test_archive_flags_reach_the_daemon(
     started: list[Any], complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
