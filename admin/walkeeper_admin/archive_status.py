@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 
 STUCK_S = 60  # the last safekeeper in rank takes over long before
 DUE_SEGMENTS_MAX = 32  # the last safekeeper in rank helps when so many are due
@@ -41,7 +42,7 @@ def archive_troubles(lines: Sequence[dict[str, Any]]) -> list[str]:
 def _trouble(line: dict[str, Any]) -> str | None:
     archive = line["archive"]
     name, due, still_s = f"safekeeper {line['id']}", archive["segments_due"], archive["still_s"]
-    behind = f"{due} segments are due behind {line['archived_lsn']}"
+    behind = f"{counted(due, 'segment is', 'segments are')} due behind {line['archived_lsn']}"
     if archive["failure"]:
         return f"{name} cannot archive, commits go on: {archive['failure']} ({behind})"
     if archive.get("gap"):  # a safekeeper of an older version does not report it

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from walkeeper_admin.member_sets import have_quorum
+from walkeeper_common.operator_text.counts import counted
 
 RELEASE = (
     "`walkeeper detach --drop-slot` releases them; for the quorum's guarantee let the primary "
@@ -64,6 +65,11 @@ def commits_without_a_proposer(cluster: dict[str, Any]) -> str | None:
     if primary is None or primary["connected"] or not primary["waiting"]:
         return None
     return (
-        f"{primary['waiting']} commits wait since {primary['waiting_since']} for the proposer of "
+        f"{waiting_commits(primary)} since {primary['waiting_since']} for the proposer of "
         "this log, which is closed"
     )
+
+
+def waiting_commits(primary: dict[str, Any]) -> str:
+    """Return how many commits wait at the primary, as a clause."""
+    return counted(primary["waiting"], "commit waits", "commits wait")

@@ -190,8 +190,9 @@ def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[i
     if settings.ack_quorum not in (None, log.ack_quorum):
         raise Refused(
             f"the log of cluster {settings.cluster!r} exists with ack quorum {log.ack_quorum}, not "
-            f"{settings.ack_quorum}: it is fixed; give --ack-quorum {log.ack_quorum}, or choose "
-            "another --cluster"
+            f"{settings.ack_quorum}: change that with `walkeeper members set-ack-quorum "
+            f"{settings.ack_quorum}`, give --ack-quorum {log.ack_quorum}, or choose another "
+            "--cluster"
         )
     if settings.ack_zones not in (0, log.ack_zones):
         raise Refused(

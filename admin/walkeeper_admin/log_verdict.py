@@ -16,9 +16,16 @@ from enum import IntEnum
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_troubles
-from walkeeper_admin.closed_logs import RELEASE, again, commits_without_a_proposer, unaware
+from walkeeper_admin.closed_logs import (
+    RELEASE,
+    again,
+    commits_without_a_proposer,
+    unaware,
+    waiting_commits,
+)
 from walkeeper_admin.member_sets import lacking_in
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.quorum import member_id
 
 
@@ -280,7 +287,8 @@ def _no_quorum(
     heard = {line["id"] for line in lines if line["reachable"]}
     not_asked = len(_ids(cluster) - heard) - len(silent)
     if not_asked > 0:
-        others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
+        were = f"of its {len(cluster['members'])} safekeepers"
+        others = counted(not_asked, f"{were} was not asked", f"{were} were not asked")
         text = f"no quorum among those asked; {others}: name all with --safekeepers"
         return Reason("not_asked", State.UNKNOWN, text, "name all members with --safekeepers")
     lost = sorted(_ids(cluster) & {x["id"] for x in lines if x.get("trouble") in LOST_LOG})
@@ -344,7 +352,7 @@ def _hanging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
         remedy = "the proposer's log says why"
         return [Reason("not_streaming", State.CRITICAL, text, remedy, primary["since"])]
     if primary["waiting"]:
-        text = f"{primary['waiting']} commits wait since {primary['waiting_since']}"
+        text = f"{waiting_commits(primary)} since {primary['waiting_since']}"
         look = "see which standbys synchronous_standby_names wants, and which member is slow"
         if slow := _unsynced(lines):
             text += f"; {', '.join(slow)} {'has' if len(slow) == 1 else 'have'} WAL to sync to disk"

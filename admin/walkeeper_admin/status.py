@@ -10,7 +10,7 @@ from time import time
 from typing import Any
 
 from walkeeper_admin.archive_status import archive_line
-from walkeeper_admin.closed_logs import closed_facts
+from walkeeper_admin.closed_logs import closed_facts, waiting_commits
 from walkeeper_admin.log_verdict import (
     State,
     Verdict,
@@ -44,6 +44,7 @@ from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
+CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
 COLUMNS = (
     "version",
     "incarnation",
@@ -93,7 +94,8 @@ async def gather(
     name_silent(lines, document["cluster"])
     document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
     if dsn is not None:
-        document["cluster"]["primary"] = await asked_primary(dsn, document["cluster"]["proposer"])
+        known = document["cluster"]
+        known["primary"] = await asked_primary(dsn, known["proposer"], known["primary"])
     return with_verdict(document)
 
 
@@ -104,8 +106,22 @@ def with_verdict(document: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": found.shown(), "reasons": reasons, **document}
 
 
-async def asked_primary(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
-    """Ask the primary itself, and return its state in the form of the proposer's report."""
+async def asked_primary(
+    dsn: str, proposer: dict[str, Any] | None, reported: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Ask the primary itself, and return its state in the form of the proposer's report.
+
+    The time of the last change is the report's if that says the same. A role without pg_monitor
+    sees no state, so there the report says if WAL comes."""
+    told = await _primarys_answer(dsn, proposer)
+    last = reported or {}
+    if told["streaming"] is None:
+        told["streaming"] = bool(last.get("streaming"))
+    is_same = all(last.get(name) == told[name] for name in CHANGES)
+    return {**told, "since": last.get("since") if is_same else None}
+
+
+async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
     from walkeeper_common.errors import Refused
     from walkeeper_proposer.postgres.primary_sql import connected
     from walkeeper_proposer.postgres.sync_state import ABSENT, commits_of
@@ -416,9 +432,8 @@ def primary_line(primary: dict[str, Any] | None) -> str:
         return f"no connection{_since(primary['since'])}"
     streams = "streaming" if primary["streaming"] else "not streaming"
     state = primary["sync_state"] or "with a sync_state that is not known"
-    waiting = primary["waiting"]
-    waits = f", {waiting} commits wait{_since(primary['waiting_since'])}" if waiting else ""
-    return f"{streams}, {state}{_since(primary['since'])}{waits}"
+    waits = f", {waiting_commits(primary)}{_since(primary['waiting_since'])}"
+    return f"{streams}, {state}{_since(primary['since'])}{waits if primary['waiting'] else ''}"
 
 
 def _versions(lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -243,10 +244,11 @@ class TableAt:
             end = Lsn(self.ends_before)
             doubts.append(reason(f"the WAL ends at {end}, before what was asked for"))
         if assumed := sum(piece.assumed for piece in pieces):
-            text = f"{assumed} rows of transactions that ended before this WAL"
+            text = f"{counted(assumed, 'row', 'rows')} of transactions that ended before this WAL"
             doubts.append(reason(text))
         if taken := sum(piece.taken for piece in pieces):
-            text = f"{taken} rows taken away by transactions that ended before this WAL"
+            rows = counted(taken, "row", "rows")
+            text = f"{rows} taken away by transactions that ended before this WAL"
             doubts.append(reason(text))
         doubts += [piece.damaged for piece in pieces if piece.damaged is not None][:1]
         made = [piece.made for piece in pieces]
@@ -306,9 +308,8 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[Cov
     if broken:
         first = int(slots["block"][slots["state"] == BROKEN].min())
         file = "/".join(map(str, store.relations[relation]))
-        text = (
-            f"{broken} damaged blocks, the first is block {first} of file {file}: not as a server"
-        )
+        blocks = counted(broken, "damaged block", "damaged blocks")
+        text = f"{blocks}, the first is block {first} of file {file}: not as a server"
         doubts.append(reason(f"{text} wrote it, or changed by a record that does not fit it"))
     last = int(slots["block"].max()) + 1 if len(slots) else 0
     if not store.extents[relation].begins_empty:

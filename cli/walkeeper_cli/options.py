@@ -123,6 +123,8 @@ class HostPorts(ParamType):
         if isinstance(value, tuple):
             return value
         items = value if isinstance(value, list) else str(value).split(",")
+        if any(re.search(r"[;\s]", str(item).strip()) for item in items):
+            self.fail(f"{value!r}: separate the safekeepers with commas", param, ctx)
         addresses = tuple(HostPort().convert(item, param, ctx) for item in items)
         if twice := {address for address in addresses if addresses.count(address) > 1}:
             self.fail(
@@ -239,12 +241,23 @@ class EnvironmentOption(click.Option):
             name = max(flags, key=len).removeprefix("--").replace("-", "_")
             self.envvar = f"WALKEEPER_{name.upper()}"
 
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Refuse a path that is empty or has control characters.
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Name the variable, too, if the option is missing."""
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter as error:
+            error.param_hint = f"'{self.opts[0]}', or {self.envvar} in the environment"
+            raise
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Refuse an option of this command, and a path that is empty or has control characters.
+
+        In `attach --grants --dsn …` a forgotten value would be `--dsn`, and the DSN missing.
         An empty path, as of a variable that a script forgot to set, would be this directory. A path
         with the end of a line in it, as from a file of another system, would be another one.
         """
+        if isinstance(value, str) and any(value in each.opts for each in ctx.command.params):
+            raise click.BadParameter(f"a value is missing before {value}", ctx, self)
         if isinstance(self.type, click.Path) and isinstance(value, str):
             if not value:
                 raise click.BadParameter("the path is empty", ctx, self)

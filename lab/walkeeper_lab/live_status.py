@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from time import time
 from typing import IO, Any, cast
 
@@ -12,28 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from walkeeper_admin.log_verdict import number_of
-from walkeeper_admin.primary.primary_settings import standbys
+from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, state_of, verdict
-from walkeeper_common.errors import Refused
 from walkeeper_common.shell.log_lines.recent_events import RecentEvents
 from walkeeper_common.shell.process.command_output import Audience
 from walkeeper_lab.live_console import LiveConsole
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.sync_state import ABSENT
 
 LEVELS = {OK: "INFO", DEGRADED: "WARNING", NO_QUORUM: "ERROR", UNKNOWN: "WARNING"}
 COLUMNS = ("term", "flush_lsn", "commit_lsn")
-
-
-@dataclass(frozen=True, slots=True)
-class PrimaryState:
-    """The primary's view of its proposer; behind_bytes changes all the time."""
-
-    state: str
-    behind_bytes: int | None = None
-
-    def __str__(self) -> str:
-        behind = "" if self.behind_bytes is None else f", {self.behind_bytes} bytes behind"
-        return self.state + behind
 
 
 class LiveStatus(LiveConsole):
@@ -54,12 +40,12 @@ class LiveStatus(LiveConsole):
         if self.is_terminal:
             self.console.print(text)
 
-    def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
-        """Show the document of `status --json` and the primary's state; note each change."""
+    def show(self, document: dict[str, Any]) -> None:
+        """Show the document of `status --json`, which has asked the primary; note each change."""
         code, text = verdict(document)
-        sentence = f"{text}; primary: {primary.state}"
+        sentence = f"{text}; primary: {primary_state(document)}"
         if self.is_terminal:
-            self.update(Group(_table(document), _summary(document, primary)))
+            self.update(Group(_table(document), _summary(document)))
         elif sentence != self._told:
             self.console.print(f"status: {sentence}")
         if sentence != self._told:
@@ -77,20 +63,22 @@ def _table(document: dict[str, Any]) -> Table:
     return table
 
 
-def _summary(document: dict[str, Any], primary: PrimaryState) -> Text:
+def _summary(document: dict[str, Any]) -> Text:
     code, sentence = verdict(document)
     style = "green" if code == OK else "bold red"
-    return Text.assemble((sentence, style), f"\nprimary: {primary}\nCtrl-C detaches and stops")
+    primary = f"\nprimary: {primary_state(document)}"
+    return Text.assemble((sentence, style), f"{primary}\nCtrl-C detaches and stops")
 
 
-async def primary_state(dsn: str, name: str) -> PrimaryState:
-    """Ask the primary for the state of its proposer, which no safekeeper knows."""
-    try:
-        async with connected(dsn) as sql:
-            rows = [row for row in await standbys(sql) if row.application_name.lower() == name]
-    except Refused as error:
-        return PrimaryState(f"DOWN ({error})")
-    if not rows:
-        return PrimaryState(f"{name} is not connected")
-    state = f"{name} {rows[0].state or 'state hidden'} as {rows[0].sync_state or 'hidden'}"
-    return PrimaryState(state, rows[0].behind_bytes)
+def primary_state(document: dict[str, Any]) -> str:
+    """Return the primary's state of its proposer, from the answer that the verdict judges."""
+    primary, proposer = document["cluster"].get("primary"), document["cluster"]["proposer"]
+    name = proposer["application_name"] if proposer else DEFAULT_NAME
+    if primary is None:
+        return "not known"
+    if primary["sync_state"] == ABSENT:
+        return f"{name} is not connected"
+    if not primary["connected"]:
+        return f"DOWN ({primary['error']})"
+    streams = "streaming" if primary["streaming"] else "not streaming"
+    return f"{name} {streams} as {primary['sync_state'] or 'hidden'}"

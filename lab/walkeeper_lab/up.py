@@ -37,7 +37,7 @@ from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_common.wire.requests import LogQuery, LogState
-from walkeeper_lab.live_status import LiveStatus, primary_state
+from walkeeper_lab.live_status import LiveStatus
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.local_tls import LocalTls, TlsMaker
 from walkeeper_lab.local.supervision import keep_running
@@ -185,13 +185,12 @@ class _Up:
                 task.cancel()
 
     async def _watch(self) -> None:
-        """Show the state of the safekeepers and of the primary every second."""
+        """Show the state of the safekeepers and of the primary every second.
+
+        The primary answers for itself, since the proposer's report is a second old."""
         while True:
-            document, primary = await asyncio.gather(
-                gather(self._addresses, LOG, ANSWER_S / 5), primary_state(self._settings.dsn, NAME)
-            )
-            self._document = document
-            self._shown.show(document, primary)
+            self._document = await gather(self._addresses, LOG, ANSWER_S / 5, self._settings.dsn)
+            self._shown.show(self._document)
             await asyncio.sleep(WATCH_S)
 
     async def _serve(self, address: Address) -> None:

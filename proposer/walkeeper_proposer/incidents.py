@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_proposer.away_members import MemberIds, MemberView
 
@@ -124,16 +125,18 @@ class Incidents:
             self._hang_since = self._short_since
             missing = ", ".join(self._name(each) for each in view.members if not each.attached)
             zones = f"; {view.lacks}" if view.lacks else ""
+            needed = f"of the {view.ack_quorum} safekeepers that a commit needs"
+            here = counted(attached, f"{needed} is", f"{needed} are")
             text = (
-                f"{attached} of the {view.ack_quorum} safekeepers that a commit needs are attached "
-                f"(missing: {missing}){zones}; bring one back, or release commits with "
-                "`walkeeper detach`; see docs/runbooks.md#no_quorum"
+                f"{here} attached (missing: {missing}){zones}; bring one back, or release commits "
+                "with `walkeeper detach`; see docs/runbooks.md#no_quorum"
             )
             return [_hanging(view, text)]
         if self._still is not None and now_s - self._still[1] >= STILL_S:
             self._hang_since = self._still[1]
+            here = counted(attached, "safekeeper is", "safekeepers are")
             text = (
-                f"{attached} safekeepers are attached, and no quorum has acknowledged WAL after "
+                f"{here} attached, and no quorum has acknowledged WAL after "
                 f"{view.commit_lsn} for {STILL_S:.0f} s; look at their disks and at the network; "
                 "see docs/runbooks.md#commits_wait"
             )

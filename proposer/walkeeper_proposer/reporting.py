@@ -24,7 +24,7 @@ from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, cli
 from walkeeper_proposer.away_members import AwayMembers, MemberView
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.incidents import Incidents, LeaderView
-from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.postgres.sync_state import ABSENT, SyncState
 from walkeeper_proposer.report_delivery import ReportDelivery
 
 logger = logging.getLogger("walkeeper.commits")
@@ -128,7 +128,9 @@ class PrimaryReporter:
         if core.leader is None:
             return None
         connected, streaming = core.primary is not None, core.leader.is_streaming
-        sync_state = (commits.sync_state or "") if connected else ""
+        # An answer without a row for us is older than the connection.
+        is_known = connected and commits.sync_state not in (None, ABSENT)
+        sync_state = commits.sync_state or "" if is_known else ""
         state = (connected, streaming, sync_state)
         if state != self._state or not self._since:
             self._state, self._since = state, int(time())

@@ -111,7 +111,7 @@ def test_a_flipped_byte_is_found(
     path.write_bytes(data)
     assert len(made.problems()) == 1 and segment(number).name in made.problems()[0]
     assert run(["archive", "verify", made.url, "-q"]) == 1
-    assert "1 problems" in capsys.readouterr().err
+    assert "1 problem in" in capsys.readouterr().err
 
 
 def test_a_missing_segment_is_found_and_named(made: Made) -> None:
@@ -226,7 +226,7 @@ def test_ls_shows_runs_gaps_tail_and_histories(
     assert run(["archive", "ls", made.url]) == 0
     shown = capsys.readouterr().out
     assert "timeline 1: 0/300000 to 0/500000, 0/600000 to 0/900000 (5 segments" in shown
-    assert "GAP of 1 segments from 0/500000 on" in shown
+    assert "GAP of 1 segment from 0/500000 on" in shown
     assert "timeline 2: tail up to 0/C02000" in shown
     assert "history is there" in shown
     assert "000000010000000000000009.zst: no receipt" in shown

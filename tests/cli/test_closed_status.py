@@ -97,6 +97,7 @@ def test_a_closed_log_wants_no_primary() -> None:
 
 
 def test_commits_that_wait_for_a_closed_log_are_critical() -> None:
-    (reason,) = judge(asked(waiting=2, waiting_since="2026-11-27T00:00:00Z")).reasons
+    (reason,) = judge(asked(waiting=1, waiting_since="2026-11-27T00:00:00Z")).reasons
+    assert reason.text.startswith("1 commit waits since 2026-11-27T00:00:00Z for the proposer")
     assert reason.code == "commits_wait" and reason.state is State.CRITICAL
     assert "closed" in reason.text and "walkeeper detach" in reason.remedy

@@ -67,16 +67,21 @@ def test_a_completion_has_the_lines_that_the_shells_script_reads(
                 assert shell is not FishComplete or text.count("\t") <= 1, text
 
 
-def test_a_group_that_shows_unless_told_completes_the_options_of_show() -> None:
+@pytest.mark.parametrize(
+    ("group", "default"), [("members", "show"), ("logs", "ls"), ("slots", "ls"), ("user", "ls")]
+)
+def test_a_group_with_a_default_completes_the_options_of_that_command(
+    group: str, default: str
+) -> None:
     """`walkeeper members --safekeepers …` is `walkeeper members show --safekeepers …`."""
     bash = completion(BashComplete)
 
     def values(*words: str) -> list[str]:
         return [each.value for each in bash.get_completions(list(words), "--")]
 
-    assert sorted(values("members")) == sorted(values("members", "show"))
-    assert {"--safekeepers", "--locate", "--json"} <= set(values("members"))
-    assert "--safekeepers" not in values("slots")  # it needs a command
+    assert sorted(values(group)) == sorted(values(group, default))
+    assert "--json" in values(group)
+    assert "--safekeepers" not in values("spare"), "it needs a command"
 
 
 def test_the_value_of_an_option_and_a_word_of_no_command_complete_to_nothing() -> None:

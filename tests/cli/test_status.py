@@ -223,6 +223,12 @@ STREAMING = {
             "commits_wait",
             "3 commits wait since 2026-01-02T00:00:00Z",
         ),
+        (
+            {"waiting": 1, "waiting_since": "2026-01-02T00:00:00Z"},
+            NO_QUORUM,
+            "commits_wait",
+            "1 commit waits since 2026-01-02T00:00:00Z",
+        ),
         ({"sync_state": "async"}, DEGRADED, "unprotected", "the proposer is async"),
         ({"sync_state": None}, OK, None, "ok: "),
         (

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.status_documents import LEADER, asked
+from tests.support.scenario_words import configuration_of
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.status_checks import from_status
-from walkeeper_admin.create import CreateSettings, _set
+from walkeeper_admin.create import CreateSettings, _refuse_other_shape, _set
 from walkeeper_admin.log_verdict import judge
 from walkeeper_admin.members import members_document
 from walkeeper_admin.members import table as members_table
@@ -121,3 +122,12 @@ def test_a_log_is_created_with_zones_or_not_at_all() -> None:
         with pytest.raises(Refused, match=text):
             made(zones, ack_zones=2)
     assert made({1: "a", 2: "b", 3: "b"}, ack_zones=2, allow_zone_stop=True).ack_zones == 2
+
+
+def test_a_log_with_another_ack_quorum_is_refused_with_the_command_that_changes_it() -> None:
+    """The message said that an ack quorum is fixed."""
+    wanted = CreateSettings((("h", 1), ("h", 2), ("h", 3)), "", ack_quorum=3, if_not_exists=True)
+    with pytest.raises(Refused) as refused:
+        _refuse_other_shape(wanted, configuration_of(3), {1, 2, 3})
+    assert "exists with ack quorum 2, not 3" in str(refused.value)
+    assert "`walkeeper members set-ack-quorum 3`" in str(refused.value)

@@ -12,7 +12,7 @@ from walkeeper_common.wire.framing import FrameReader, encode
 from walkeeper_common.wire.members_report import AWAY_MAX, AwayMember, MembersReport
 from walkeeper_common.wire.primary_report import PrimaryReport
 from walkeeper_proposer.away_members import AwayMembers, MemberView
-from walkeeper_proposer.postgres.sync_state import Commits
+from walkeeper_proposer.postgres.sync_state import ABSENT, Commits
 from walkeeper_proposer.reporting import PrimaryReporter
 
 
@@ -66,3 +66,14 @@ def test_a_safekeeper_of_an_older_version_learns_the_report_on_the_primary() -> 
     assert next(received) == first
     with pytest.raises(RemoteProtocolError, match="tag"):
         next(received)
+
+
+def test_an_answer_from_before_the_connection_is_no_sync_state() -> None:
+    """`status` said that the proposer was absent at the primary to which it streamed."""
+    sync_state: Any = SimpleNamespace(commits=Commits(ABSENT))
+    reporter = PrimaryReporter("main", leading, lambda: (("h3", 1),), sync_state)
+    report = reporter.report()
+    assert report is not None and (report.connected, report.sync_state) == (True, "")
+    sync_state.commits = Commits("sync")
+    report = reporter.report()
+    assert report is not None and report.sync_state == "sync"

@@ -94,7 +94,7 @@ def test_a_transaction_that_a_crash_ended_has_not_committed(server: PostgresServ
         past = _past(server, "public.crashed", base.redo_lsn, None, catalog=catalog)
         said = coverage_of(past)
         assert _ids(past) == [6, 7, 8, 9, 10, 11, 100]
-        assert "1 rows of transactions that ended before this WAL" in said
+        assert "1 row of transactions that ended before this WAL" in said
         assert "5 rows taken away by transactions that ended before this WAL" in said
     finally:
         backup.delete()

@@ -73,7 +73,7 @@ def test_a_damaged_block_of_a_table_is_not_complete(with_checksums: World) -> No
     with flipped(path, PAGE_BYTES - 1, 0x40):
         code, out, said = answer((*command, *where))
     assert (code, out) == (1, "a\n"), said
-    assert f"1 damaged blocks, the first is block 0 of file 1663/5/{path.name}" in said
+    assert f"1 damaged block, the first is block 0 of file 1663/5/{path.name}" in said
 
 
 def test_a_damaged_map_of_catalogs_is_named(with_checksums: World) -> None:

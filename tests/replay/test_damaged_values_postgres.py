@@ -55,6 +55,6 @@ def test_a_damaged_value_is_named_and_leaves_the_others(
         assert run(["history", "undo", "--table", "kept", *where]) == 1
         said = capsys.readouterr()
         assert "-- not undone: update of public.kept" in said.out
-        assert "1 changes can be undone, 1 cannot" in said.err
+        assert "1 change can be undone, 1 cannot" in said.err
     finally:
         backup.delete()

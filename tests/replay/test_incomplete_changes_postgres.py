@@ -89,7 +89,7 @@ def test_rows_of_unknown_blocks_are_in_the_exit_code(
     server.sql("VACUUM FULL pg_class", "VACUUM FULL pg_attribute", "DELETE FROM old WHERE id = 1")
     path = copied(server, wal)
     code, out, said = history(capsys, "changes", "--path", path, "--database", "postgres")
-    assert code == 1 and "1 changes" in said and "missing:" not in said
+    assert code == 1 and "1 change" in said and "missing:" not in said
     assert "not complete: table public.old: 1 of its changes" in said
     assert "its block was not known" in said
     code, out, said = history(capsys, "undo", "--table", "old", "--path", path)

@@ -120,7 +120,7 @@ def test_virtual_columns_are_left_out_and_named(
     assert run(["history", "table-at", "virtual", *arguments]) == 0
     said = capsys.readouterr()
     assert said.out == "a,b\n7,b\n"
-    assert "1 rows without v, w (virtual generated columns: " in said.err
+    assert "1 row without v, w (virtual generated columns: " in said.err
     assert run(["history", "table-at", "virtual", "--format", "sql", *arguments]) == 0
     assert '("a", "b") OVERRIDING SYSTEM VALUE VALUES' in capsys.readouterr().out
     arguments = [*arguments[:2], *arguments[4:], "--format", "json"]

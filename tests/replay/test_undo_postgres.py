@@ -102,7 +102,7 @@ def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     second = changed(server, "INSERT INTO words VALUES (3, NULL, NULL)")
     deleted = changed(server, "DELETE FROM words WHERE id < 3")
     assert undone(server, tmp_path, deleted, code=1).returncode == 0
-    assert "1 changes can be undone, 1 cannot" in capsys.readouterr().err
+    assert "1 change can be undone, 1 cannot" in capsys.readouterr().err
     assert server.rows("SELECT id, v FROM words ORDER BY id") == [(2, None), (3, None)]
     assert undone(server, tmp_path, second).returncode == 0
     table, where = ["table-at", "words", "--format", "sql"], ["--path", str(server.data / "pg_wal")]
@@ -205,7 +205,7 @@ def test_constraints_that_can_wait_do_and_rows_may_have_no_columns(
     assert done.returncode == 0, done.stderr
     path = ["--path", str(server.data / "pg_wal")]
     assert run(["history", "table-at", "nothing", *path]) == 0
-    assert "public.nothing" in (said := capsys.readouterr().err) and "1 rows; complete" in said
+    assert "public.nothing" in (said := capsys.readouterr().err) and "1 row; complete" in said
 
 
 def test_names_are_read_as_postgresql_quotes_them(server: PostgresServer, capsys: Output) -> None:

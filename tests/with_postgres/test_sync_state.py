@@ -103,6 +103,9 @@ def test_status_knows_that_the_primary_is_detached_or_dead(cluster: Cluster) -> 
     dsn = cluster.primary.dsn()
     wait_until(lambda: "streaming, sync since" in cluster.command("status"))
     assert check() == (0, "ok: every safekeeper has what is committed\n")
+    cluster.primary.sql("CREATE ROLE sees_no_state LOGIN")
+    hidden = cluster.try_command("status", "--check", "--dsn", f"{dsn} user=sees_no_state")
+    assert hidden.returncode == 0, "the proposer reports that the primary streams"
     walkeeper("detach", "--dsn", dsn)
     wait_until(lambda: check()[0] == 1)
     assert "no commit waits for the quorum: the proposer is async" in check()[1]

@@ -111,6 +111,8 @@ def test_up_attaches_heals_and_leaves_the_server_as_it_was(
     token.touch(0o600)
     token.write_text(TOKEN)
     up.start("--http", address, "--http-token", str(token))
+    attached = up.output().partition("attached: ")[2]
+    assert "no commit waits" not in attached, "it has asked the primary since the attach"
     assert server.sql(SETTING) == ATTACHED
     wait_until(lambda: page_of(address)["verdict"]["state"] == "OK")
     assert "page: http://" in str(page_of(address)["events"])

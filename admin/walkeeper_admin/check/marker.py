@@ -28,6 +28,7 @@ from walkeeper_admin.member_sets import commit_with, set_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.zones import shown_acks
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.tls.own_credentials import own_options
@@ -137,7 +138,8 @@ async def wait_on_quorum(marker: Marker, gather: Gather, timeout_s: float) -> Fi
         if time.monotonic() >= deadline_s:
             break
         await asyncio.sleep(POLL_S)
-    text = f"{len(have)} safekeepers have {marker.lsn}, and a commit needs {needed}"
+    holders = counted(len(have), "safekeeper has", "safekeepers have")
+    text = f"{holders} {marker.lsn}, and a commit needs {needed}"
     why = "the primary let a commit return that a failover may lose"
     remedy = "walkeeper attach; walkeeper status names the members that lack it"
     return Finding("quorum", Grade.FAILED, text, why, remedy)

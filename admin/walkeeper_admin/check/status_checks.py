@@ -8,6 +8,7 @@ from typing import Any
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.log_verdict import judge, name_of
 from walkeeper_admin.member_sets import set_of
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.zones import shown_acks
 
 FREE_SHARE_MIN = 0.1  # a day without a member fills a disk that has less
@@ -183,7 +184,7 @@ def _slots(lines: Lines) -> list[Finding]:
         why = "a slot without a client keeps WAL until the disk is full"
         remedy = "start the client, or drop the slot: walkeeper slots drop"
         return [Finding("slots", Grade.WARNING, "; ".join(idle), why, remedy)]
-    return [ok("slots", f"{len(users)} slots, none keeps WAL without a client")]
+    return [ok("slots", f"{counted(len(users), 'slot', 'slots')}, none keeps WAL without a client")]
 
 
 def _standbys(lines: Lines) -> list[Finding]:

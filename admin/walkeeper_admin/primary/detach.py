@@ -40,6 +40,7 @@ from walkeeper_admin.primary.standby_names import (
 from walkeeper_admin.primary.standby_slots import dropped_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_proposer.postgres.primary_sql import connected
 
 SLOTS = """
@@ -259,8 +260,9 @@ async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
     deadline = asyncio.get_running_loop().time() + timeout_s
     while waiting := await sql.fetchval(WAITING):
         if asyncio.get_running_loop().time() > deadline:
+            still = counted(waiting, "session still waits", "sessions still wait")
             raise Refused(
-                f"{PARAMETER} is empty, but {waiting} sessions still wait after {timeout_s:g} s: "
+                f"{PARAMETER} is empty, but {still} after {timeout_s:g} s: "
                 "the checkpointer, which wakes them, may hang on its disk; see the server's log"
             )
         await asyncio.sleep(POLL_S)

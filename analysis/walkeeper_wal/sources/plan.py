@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.postgres.walpages import (
     LONG_HEADER,
     LONG_HEADER_BYTES,
@@ -377,7 +378,7 @@ def _with_problems(
         missing = before.first_lsn + before.segment_bytes
         if after.first_lsn != missing:
             count = (after.first_lsn - missing) // before.segment_bytes
-            what = "1 segment is" if count == 1 else f"{count} segments are"
+            what = counted(count, "segment is", "segments are")
             text = f"{what} missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
             gap = Problem(files.shown(before.path), missing, after.first_lsn, text)
             found.setdefault(before.first_lsn, []).append(gap)

@@ -9,6 +9,7 @@ import click
 from walkeeper_archive.archive import Archive, archives_at
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.open_store import open_store
+from walkeeper_common.operator_text.counts import counted
 
 
 def opened(url: str, cluster: str | None, system_id: int | None) -> list[Archive]:
@@ -62,4 +63,5 @@ class Progress:
             click.echo(f"\r{self._line()}" if self._is_live else self._line(), err=True)
 
     def _line(self) -> str:
-        return f"{self._what}: {self._done} of {self._total} files, {self._bytes / 1e6:,.0f} MB"
+        total = counted(self._total, "file", "files")
+        return f"{self._what}: {self._done} of {total}, {self._bytes / 1e6:,.0f} MB"

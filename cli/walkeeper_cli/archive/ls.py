@@ -11,6 +11,7 @@ from walkeeper_archive.archive_contents import Contents, TimelineContents
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.verification import survey
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,14 +54,12 @@ def text(found: dict[str, Any]) -> list[str]:
         head = f"  timeline {part['timeline']}"
         runs = part["runs"]
         spans = ", ".join(f"{run['begin_lsn']} to {run['end_lsn']}" for run in runs) or "no segment"
-        lines.append(
-            f"{head}: {spans} ({part['segments']} segments, {_size(part['bytes_stored'])} stored, "
-            f"newest {part['newest']})"
-        )
+        size = f"{_segments(part['segments'])}, {_size(part['bytes_stored'])} stored"
+        lines.append(f"{head}: {spans} ({size}, newest {part['newest']})")
         for before, after in pairwise(runs):
             missing = Lsn.parse(after["begin_lsn"]) - Lsn.parse(before["end_lsn"])
             count = missing // found["segment_bytes"]
-            lines.append(f"{head}: GAP of {count} segments from {before['end_lsn']} on")
+            lines.append(f"{head}: GAP of {_segments(count)} from {before['end_lsn']} on")
         if part["tail_lsn"] is not None:
             lines.append(f"{head}: tail up to {part['tail_lsn']}")
         if part["timeline"] > 1:
@@ -71,6 +70,10 @@ def text(found: dict[str, Any]) -> list[str]:
     for path in found["without_object"]:
         lines.append(f"  {path}: IS GONE, its receipt is there")
     return lines
+
+
+def _segments(count: int) -> str:
+    return counted(count, "segment", "segments")
 
 
 def _size(count: int) -> str:

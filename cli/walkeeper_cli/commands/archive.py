@@ -19,6 +19,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.operator_text.counts import counted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -109,7 +110,8 @@ def verify(
     if not problems and not quiet:
         click.echo("no problem was found", err=True)
     if problems:
-        click.echo(f"walkeeper: error: {problems} problems in {url}", err=True)
+        what = counted(problems, "problem", "problems")
+        click.echo(f"walkeeper: error: {what} in {url}", err=True)
     return 1 if problems else 0
 
 
@@ -144,7 +146,8 @@ def repair(
 
     archive = only(url, cluster, system_id)
     repaired, left = repair_all(archive, safekeepers, click.echo, jobs=jobs, dry_run=dry_run)
-    click.echo(f"{repaired} files were repaired, {left} are left", err=True)
+    were = counted(repaired, "file was", "files were")
+    click.echo(f"{were} repaired, {counted(left, 'is', 'are')} left", err=True)
     return 1 if left else 0
 
 
@@ -200,8 +203,9 @@ def prune(
         wanted += asked(safekeepers, archive)
     pruning = plan(archive, wanted, time.time())
     verb = "would delete" if dry_run else "deleting"
+    files = counted(pruning.files, "file", "files")
     click.echo(
-        f"{archive.url}: {verb} {pruning.files} files, {pruning.size / 1e6:,.0f} MB, all below "
+        f"{archive.url}: {verb} {files}, {pruning.size / 1e6:,.0f} MB, all below "
         f"{pruning.keep_lsn} ({pruning.oldest_kept}), which {pruning.because} needs"
     )
     if not safekeepers:

@@ -16,6 +16,7 @@ from walkeeper_cli.history.wal_options import (
     source_options_but,
 )
 from walkeeper_cli.options import Timeout, config_option, json_option, option
+from walkeeper_common.operator_text.counts import counted
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
 _OWN = "the index that it writes is --output"
@@ -234,7 +235,7 @@ def catalog(dsn: str, output: str) -> None:
     from walkeeper_cli.history.archive_reading import written_catalog
 
     names = written_catalog(dsn, output)
-    click.echo(f"{output}: names of {len(names)} files of relations")
+    click.echo(f"{output}: names of {counted(len(names), 'file', 'files')} of relations")
 
 
 @command.command("index", short_help="Write an index, with which readers skip segments.")
@@ -263,7 +264,8 @@ def index(source: Source, output: str) -> int:
         raise click.UsageError("an index is of a whole archive: no --start-… and --end-…")
     with opened(source) as archive:
         done = updated_index(archive, output)
-        click.echo(f"{output}: {done.segments} segments, {done.added} of them new")
+        segments = counted(done.segments, "segment", "segments")
+        click.echo(f"{output}: {segments}, {done.added} of them new")
         return archive.exit_code
 
 

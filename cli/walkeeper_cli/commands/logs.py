@@ -9,6 +9,7 @@ import sys
 import click
 
 from walkeeper_cli.commands.settle import document, warn_of_laggards
+from walkeeper_cli.default_command import DefaultCommand
 from walkeeper_cli.fencing import leader_of, state_of
 from walkeeper_cli.options import (
     ClusterName,
@@ -26,9 +27,14 @@ from walkeeper_cli.text_table import table
 from walkeeper_common.addresses import Address
 
 
-@click.group("logs", short_help="List the logs of safekeepers, close or drop one.")
+@click.group(
+    "logs",
+    cls=DefaultCommand,
+    default="ls",
+    short_help="List the logs of safekeepers, close or drop one.",
+)
 def command() -> None:
-    """List, close or drop the logs that safekeepers hold.
+    """List, close or drop the logs that safekeepers hold. Without a command it lists them.
 
     \b
       walkeeper logs ls    --safekeepers h1:5454,h2:5454,h3:5454

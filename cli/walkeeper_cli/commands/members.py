@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from walkeeper_cli.commands.replace import Newcomer
+from walkeeper_cli.default_command import DefaultCommand
 from walkeeper_cli.history.wal_options import LsnText
 from walkeeper_cli.options import (
     MemberZone,
@@ -49,29 +49,12 @@ zone_options = together(ack_zones_option, zone_stop_option)
 change_options = together(progress_timeout_option, json_option, config_option)
 
 
-class ShowUnlessTold(click.Group):
-    """The group whose command is `show` if its arguments name none."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_help = bool(args) and args[0] in ctx.help_option_names
-        is_typed = not args and ctx.resilient_parsing  # completion: the word may be a command
-        if not is_help and not is_typed and (not args or args[0].startswith("-")):
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands, or the options of `show`, which need no command."""
-        found = super().shell_complete(ctx, incomplete)
-        show = self.get_command(ctx, "show")
-        if show is None or not incomplete.startswith("-"):
-            return found
-        known = {each.value for each in found}
-        below = click.Context(show, info_name="show", parent=ctx, resilient_parsing=True)
-        options = show.shell_complete(below, incomplete)
-        return [*found, *(each for each in options if each.value not in known)]
-
-
-@click.group("members", cls=ShowUnlessTold, short_help="Show the members of a log, or change them.")
+@click.group(
+    "members",
+    cls=DefaultCommand,
+    default="show",
+    short_help="Show the members of a log, or change them.",
+)
 def command() -> None:
     """Show which safekeepers are the members of a log, and change them while commits go on.
 

@@ -7,6 +7,7 @@ import json
 
 import click
 
+from walkeeper_cli.default_command import DefaultCommand
 from walkeeper_cli.options import (
     SlotName,
     answer_timeout_option,
@@ -18,11 +19,17 @@ from walkeeper_cli.text_table import table
 from walkeeper_common.addresses import Address
 
 
-@click.group("slots", short_help="List the slots on safekeepers, and drop one.")
+@click.group(
+    "slots",
+    cls=DefaultCommand,
+    default="ls",
+    short_help="List the slots on safekeepers, and drop one.",
+)
 def command() -> None:
     """List or drop the replication slots that standbys and tools have on safekeepers.
 
-    The safekeepers of a physical log share its slots, so a client may go on at another one.
+    The safekeepers of a physical log share its slots, so a client may go on at another one. Without
+    a command it lists them.
 
     \b
       walkeeper slots ls   --safekeepers h1:5454,h2:5454,h3:5454

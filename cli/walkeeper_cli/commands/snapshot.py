@@ -18,6 +18,7 @@ from walkeeper_cli.options import (
     tls_option,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.shell.process.command_output import Audience
 
 
@@ -68,7 +69,8 @@ def command(
     )
     audience = Audience(sys.stderr)
     taken = take_snapshot(settings, lambda text: audience.say(f"walkeeper: {text}"))
+    tables = counted(taken.tables, "table", "tables")
+    rows = counted(taken.rows, "row", "rows")
     click.echo(
-        f"snapshot of {taken.tables} tables, {taken.rows} rows, at {taken.lsn} in {output}; "
-        f"slot {slot} goes on from there"
+        f"snapshot of {tables}, {rows}, at {taken.lsn} in {output}; slot {slot} goes on from there"
     )

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from walkeeper_cli.default_command import DefaultCommand
 from walkeeper_cli.options import config_option, option
 from walkeeper_cli.text_table import table
 from walkeeper_common.access.certificate_identity import ALL_CLUSTERS
@@ -27,7 +28,9 @@ file_option = option(
 )
 
 
-@click.group("user", short_help="Manage the users of a safekeeper's port.")
+@click.group(
+    "user", cls=DefaultCommand, default="ls", short_help="Manage the users of a safekeeper's port."
+)
 def command() -> None:
     """Write the users file of safekeepers, for logins by password (docs/users.md).
 
@@ -36,7 +39,8 @@ def command() -> None:
       walkeeper user ls  --users users
       walkeeper user rm  --users users standby1
 
-    Copy the file to each safekeeper. A safekeeper takes a change at the next login.
+    Copy the file to each safekeeper. A safekeeper takes a change at the next login. Without a
+    command it lists the users.
     """
 
 

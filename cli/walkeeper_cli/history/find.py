@@ -10,6 +10,7 @@ import click
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.find import Finding, findings, transaction
 from walkeeper_history.rows.relation_names import RelationNames
 
@@ -91,7 +92,7 @@ def document(finding: Finding, names: RelationNames) -> dict[str, Any]:
 def lines(found: list[Finding], names: RelationNames) -> Iterator[str]:
     """Yield a paragraph for each finding, with lines that an operator can paste."""
     for finding in found:
-        rows = "" if finding.rows is None else f" of {finding.rows} rows"
+        rows = "" if finding.rows is None else f" of {counted(finding.rows, 'row', 'rows')}"
         database = f" in database {finding.database}" if finding.database else ""
         yield f"{finding.kind}{rows}{database}: transaction {finding.xid} at {_shown_time(finding)}"
         if finding.relations:

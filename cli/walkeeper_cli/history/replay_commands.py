@@ -25,6 +25,7 @@ from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -185,7 +186,7 @@ def table_at(
             of_then = f"{past.table.shown} at {Lsn(past.lsn)}; names are those of then"
             lines = insert_lines(past.table, rows, of_then) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
-    text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
+    text = f"{past.table.shown} at {Lsn(past.lsn)}: {counted(table.num_rows, 'row', 'rows')}"
     if virtual := past.table.virtual:
         text += (
             f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
@@ -336,7 +337,7 @@ def changes(
             file.writelines(json_text(row) + "\n" for row in documents(found))
         else:
             file.writelines(line + "\n" for line in change_lines(found))
-    tell(f"walkeeper: {len(found)} changes")
+    tell(f"walkeeper: {counted(len(found), 'change', 'changes')}")
     return exit_code
 
 
@@ -376,7 +377,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     with written(asked, binary=False) as file:
         file.writelines(line + "\n" for line in undo_lines(found, rows_before))
     lost = not_undone(found) + len(partly)
-    text = f"walkeeper: {len(found) - lost} changes can be undone"
+    text = f"walkeeper: {counted(len(found) - lost, 'change', 'changes')} can be undone"
     tell(text + (f", {lost} cannot: see the comments" if lost else ""))
     return archive.exit_code or missing or int(lost > 0)
 

@@ -15,6 +15,7 @@ from walkeeper_cli.history.replay_commands import tell_of_incomplete, tell_of_mi
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -278,5 +279,6 @@ def stream(source: Source, asked: Asked, sink: Sink) -> int:
         run = Streaming(source, asked, sink)
         with closing(run):
             run.run(lambda: time.sleep(asked.interval_s))
-        tell(f"walkeeper: {run.changes} changes up to {Lsn(run._stream.position)}")
+        changes = counted(run.changes, "change", "changes")
+        tell(f"walkeeper: {changes} up to {Lsn(run._stream.position)}")
     return int(not run.is_complete and not asked.allows_missing)

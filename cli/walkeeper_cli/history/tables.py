@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from walkeeper_cli.history.archive_reading import Archive
 from walkeeper_cli.history.wal_options import NameSource
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.shell.process.kept_heap import keep_heap
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
@@ -90,4 +91,6 @@ class _Progress:
 
     def _line(self) -> str:
         kept = f", {self._kept} of them from an earlier run" if self._kept else ""
-        return f"{self._name}: {self._done} of {self._total} segments, {self._rows} rows{kept}"
+        total = counted(self._total, "segment", "segments")
+        rows = counted(self._rows, "row", "rows")
+        return f"{self._name}: {self._done} of {total}, {rows}{kept}"

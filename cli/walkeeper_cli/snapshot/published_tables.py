@@ -34,6 +34,7 @@ from walkeeper_cli.snapshot.parquet_copy import PublishedTable, copy_table, publ
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, TEXT_FORMS
 
@@ -161,7 +162,8 @@ def _copied(
         raise Refused(f"table {table.shown}: {in_one_line(error)}") from error
     except OSError as error:
         raise Refused(f"{directory / name}: {error.strerror or error}") from error
-    say(f"{table.shown}: {rows} rows in {time.monotonic() - begun_s:.1f} s")
+    shown = counted(rows, "row", "rows")
+    say(f"{table.shown}: {shown} in {time.monotonic() - begun_s:.1f} s")
     return {
         "schema": table.schema,
         "table": table.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.quorum import MemberSet
 
 
@@ -91,7 +92,8 @@ def refuse_ack_quorum(ack_quorum: int, members: int, *, is_single_allowed: bool)
     A set of one member has no other ack quorum, so it needs no permission."""
     if not 1 <= ack_quorum <= members:
         raise Refused(
-            f"--ack-quorum {ack_quorum} is impossible with {members} members: give 1 to {members}"
+            f"--ack-quorum {ack_quorum} is impossible with "
+            f"{counted(members, 'member', 'members')}: give 1 to {members}"
         )
     if ack_quorum == 1 < members and not is_single_allowed:
         raise Refused(

@@ -22,11 +22,11 @@ class PrimaryReport:
     """From the proposer `proposer_id` to each safekeeper of `cluster`; never answered.
 
     `since` is the Unix time at which the first three facts last changed. `sync_state` is
-    pg_stat_replication's, or "absent", or empty if unknown. `waiting` counts commits that wait for
-    longer than WAITING_S, and `waiting_since` is the oldest one's Unix time. `lowered` lists the
-    settings of synchronous_commit with which commits do not wait. `repair` is a text for people: a
-    spare takes a member's place, or may not. A version without that field reads a report without
-    such a text.
+    pg_stat_replication's, or empty if unknown. An older version also says "absent". `waiting`
+    counts commits that wait for longer than WAITING_S, and `waiting_since` is the oldest one's Unix
+    time. `lowered` lists the settings of synchronous_commit with which commits do not wait.
+    `repair` is a text for people: a spare takes a member's place, or may not. A version without
+    that field reads a report without such a text.
     """
 
     TAG: ClassVar[int] = ord("b")

@@ -40,14 +40,14 @@ LOWERED = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'"
 class Commits:
     """The primary's answer: commits that wait for WAITING_S or longer, and settings without a wait.
 
-    `waiting_since` is Unix time, or 0. It is the start of the oldest one's statement.
-    `error` says why there is no answer."""
+    `waiting_since` is Unix time, or 0. It is the start of the oldest one's statement. `streaming`
+    is None if this role may not see it. `error` says why there is no answer."""
 
     sync_state: str | None = None
     waiting: int = 0
     waiting_since: int = 0
     lowered: tuple[str, ...] = ()
-    streaming: bool = False
+    streaming: bool | None = False
     error: str = ""
 
 
@@ -106,5 +106,6 @@ async def commits_of(sql: asyncpg.Connection, application_name: str) -> Commits:
     lowered = [f"{row['item']} for {row['whom']}" for row in await sql.fetch(OVERRIDES)]
     if (of_all := await sql.fetchval(LOWERED)) in ("off", "local"):
         lowered.insert(0, f"synchronous_commit={of_all}")
-    streaming = any(row["state"] == "streaming" for row in rows)
+    seen = [row["state"] for row in rows]
+    streaming = None if rows and not any(seen) else "streaming" in seen
     return Commits(found, waiting["waiting"], waiting["since"], tuple(lowered), streaming)

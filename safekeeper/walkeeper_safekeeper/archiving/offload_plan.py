@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.counts import counted
 
 TAKE_OVER_TICKS = 10
 LAG_SEGMENTS = 16
@@ -258,7 +259,8 @@ class OffloadPlan:
             return []
         self.is_offloading = True
         why = "does not move" if late else "falls behind"
-        return [OffloadNote(f"the archive {why} ({self.due_segments} segments due): taking over")]
+        due = counted(self.due_segments, "segment", "segments")
+        return [OffloadNote(f"the archive {why} ({due} due): taking over")]
 
     def _tail_when_due(self) -> list[Effect]:
         """Return the effect that puts the tail, if its interval has passed.

@@ -95,7 +95,7 @@ ALERTS = (
         "max by (cluster) (walkeeper_proposer_commits_waiting) > 0",
         "30s",
         "critical",
-        "{{ $value }} commits of {{ $labels.cluster }} wait for a standby.",
+        "Commits of {{ $labels.cluster }} that wait for a standby: {{ $value }}.",
         "commits_wait",
         {"walkeeper_proposer_commits_waiting" + MAIN: "3x60"},
     ),
@@ -254,12 +254,13 @@ ALERTS = (
     ),
     Alert(
         "WalkeeperCertificateEnds",
-        "walkeeper_certificate_end_seconds - time() < 14 * 86400",
+        # A scrape that fails once must not begin the hour anew.
+        "last_over_time(walkeeper_certificate_end_seconds[10m]) - time() < 14 * 86400",
         "1h",
         "warning",
         "The certificate of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
         "certificate_ends",
-        {'walkeeper_certificate_end_seconds{instance="a"}': "86400x90"},
+        {'walkeeper_certificate_end_seconds{instance="a"}': "86400x30 stale 86400x60"},
     ),
     Alert(
         "WalkeeperRepairFails",
@@ -272,14 +273,14 @@ ALERTS = (
     ),
     Alert(
         "WalkeeperVersionsDiffer",
-        "count(count by (version) (walkeeper_build_info)) > 1",
+        "count(count by (version) (last_over_time(walkeeper_build_info[10m]))) > 1",
         "1h",
         "info",
         "The daemons run {{ $value }} versions.",
         "versions_differ",
         {
             'walkeeper_build_info{version="1",instance="a"}': "1x90",
-            'walkeeper_build_info{version="2",instance="b"}': "1x90",
+            'walkeeper_build_info{version="2",instance="b"}': "1x30 stale 1x60",
         },
     ),
 )

@@ -118,7 +118,7 @@ class SlowMajority(Incident):
     about = "Each fdatasync of two of three safekeepers takes 40 s longer."
     expected = Expected(
         status="commits_wait", exit_code=2, alerts=("WalkeeperCommitsWait",),
-        check="FAILED members: .*commits wait since .*safekeeper 2, safekeeper 3 have WAL to sync",
+        check="FAILED members: .*commits? waits? since .*safekeeper 2, safekeeper 3 have WAL to",
         log="proposer: .*ERROR.*commits hang: .*no quorum has acknowledged",
         metrics=r"walkeeper_proposer_commits_waiting\{.*\} [1-9]", page='"waiting": ?[1-9]',
         remedy="if these disks stay slow, repair or replace them",

@@ -20,6 +20,7 @@ DELIVERY = "tests/proposer/test_report_delivery.py::test_"
 LACKING = "tests/safekeeper/test_fill_rate.py::test_a_log_that_lacks_wal_says_why_nothing_is_copied"
 WAITING = "tests/proposer/test_waiting_commits.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
+ASKED = "tests/cli/test_asked_primary.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
 NO_LANGUAGES = "the simulated primary answers in no language"
@@ -78,21 +79,52 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "old-answer-is-a-sync-state",
+        "reporting",
+        "an answer from before the connection says nothing about commits",
+        (Edit("PrimaryReporter.report", "commits.sync_state not in (None, ABSENT)", "True"),),
+        turns_red=AWAY + "an_answer_from_before_the_connection_is_no_sync_state",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "hidden-state-is-no-stream",
+        "status",
+        "a role that sees no state believes the report of the proposer that WAL comes",
+        (Edit("status.asked_primary", 'told["streaming"] is None', "False"),),
+        turns_red=ASKED + "the_primary_answers_for_itself[hidden]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "option-is-a-value",
+        "options",
+        "an option of the command is no value of another one",
+        (
+            Edit(
+                "EnvironmentOption.type_cast_value",
+                "any(value in each.opts for each in ctx.command.params)",
+                "False",
+            ),
+        ),
+        turns_red="tests/cli/test_usage_errors.py::test_"
+        "an_option_that_stands_where_a_value_belongs_is_named",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "members-complete-to-nothing",
-        "members",
+        "default_command",
         "the tab key after `walkeeper members` offers its commands",
-        (Edit("ShowUnlessTold.parse_args", "not args and ctx.resilient_parsing", "False"),),
+        (Edit("DefaultCommand.parse_args", "not args and ctx.resilient_parsing", "False"),),
         turns_red="tests/cli/test_completion.py::test_"
         "each_option_and_each_command_is_completed[members-]",
         why_named=NO_COMMANDS,
     ),
     Mutant(
         "members-without-options",
-        "members",
+        "default_command",
         "the tab key after `walkeeper members --` offers the options of `show`",
-        (Edit("ShowUnlessTold.shell_complete", 'not incomplete.startswith("-")', "True"),),
+        (Edit("DefaultCommand.shell_complete", 'not incomplete.startswith("-")', "True"),),
         turns_red="tests/cli/test_completion.py::test_"
-        "a_group_that_shows_unless_told_completes_the_options_of_show",
+        "a_group_with_a_default_completes_the_options_of_that_command[members-show]",
         why_named=NO_COMMANDS,
     ),
     Mutant(

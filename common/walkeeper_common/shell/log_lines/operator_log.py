@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.printable import printable
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.shell.log_lines.audit import AUDIT_LOGGER, FACTS
@@ -105,7 +106,8 @@ class Repetitions:
             self._lines[known_as] = _Said(now_s, REPEATS_MAX if more else 1)
             if len(self._lines) > REMEMBERED_MAX:
                 del self._lines[next(iter(self._lines))]
-            return f"{line} ({more} times more since the last such line)" if more else line
+            times = counted(more, "time", "times")
+            return f"{line} ({times} more since the last such line)" if more else line
         self._lines[known_as] = said
         said.times += 1
         if said.times > REPEATS_MAX:
@@ -174,7 +176,8 @@ class BackgroundOutput(logging.Handler):
 
     def _tell_of_dropped(self) -> None:
         if self._dropped:
-            said = f"{self._dropped} lines were not logged: the reader of stderr did not keep up"
+            lines = counted(self._dropped, "line was", "lines were")
+            said = f"{lines} not logged: the reader of stderr did not keep up"
             self._dropped = 0
             record = logging.LogRecord("", logging.WARNING, "", 0, said, None, None)
             self._append(STDERR, self.format(record))

@@ -17,6 +17,7 @@ from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell.safekeeper_links import safekeeper_socket
+from walkeeper_common.shell.safekeeper_links.socket_reasons import reason_of
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import (
@@ -50,7 +51,7 @@ class Safekeeper:
         try:
             self._socket, identity = safekeeper_socket.connect(address, timeout_s)
         except OSError as error:
-            raise Unreachable(f"{self.shown} is unreachable: {error}") from error
+            raise Unreachable(f"{self.shown} is unreachable: {reason_of(error)}") from error
         self._conversation = Conversation(identity)
         self._messages = self._received()
 

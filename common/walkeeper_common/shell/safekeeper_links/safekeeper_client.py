@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError, Unreachable
 from walkeeper_common.shell.safekeeper_links.safekeeper_connection import open_streams
+from walkeeper_common.shell.safekeeper_links.socket_reasons import reason_of
 from walkeeper_common.shell.tls.tls_transport import identity_of
 from walkeeper_common.wire.conversation import Closed, Conversation
 from walkeeper_common.wire.framing import Message
@@ -41,7 +42,7 @@ async def ask(
     except TimeoutError:
         raise late(f"safekeeper at {shown} did not answer within {timeout_s:g} s") from None
     except OSError as error:
-        raise Unreachable(f"safekeeper at {shown} is unreachable: {error}") from error
+        raise Unreachable(f"safekeeper at {shown} is unreachable: {reason_of(error)}") from error
     except Closed as error:
         raise NoAnswer(f"{shown} does not speak walkeeper's protocol: {error}") from error
     except Refused as error:
