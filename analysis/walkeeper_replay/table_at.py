@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from walkeeper_replay.columns.damaged_values import damaged_rows
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.chosen_records import Share
+from walkeeper_replay.redo.page_resets import PageResets
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, reason, together
@@ -81,6 +82,8 @@ class TableAt:
     ends_before: int | None = None
     """The end of the WAL, if that is before the LSN that the caller wanted."""
     index: ProvenIndex | None = None
+    resets: PageResets = field(default_factory=PageResets)
+    """The walk for catalogs noted them."""
 
     @classmethod
     def open(
@@ -117,6 +120,7 @@ class TableAt:
                 keeps_commits=False,
                 on_problem=on_problem,
                 index=index,
+                notes_resets=True,
             )
         at = history.end_lsn if lsn is None else lsn
         if lsn is not None and history.end_lsn == 0:
@@ -139,6 +143,7 @@ class TableAt:
             history.loads.unlogged_since,
             None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
             index,
+            history.resets,
         )
 
     @property
@@ -182,6 +187,7 @@ class TableAt:
     ) -> PageStore:
         """Return one share of the table's pages, and all of its TOAST relation's."""
         store = self.store(part, parts)
+        store.resets = self.resets.last_of(store.relations, self.lsn)
         files: WalFiles = open_files(self.path)
         shortcut = None if self.index is None else Shortcut(self.index, store.wants)
         pass_over(

@@ -46,6 +46,7 @@ from walkeeper_replay.redo.base import (
     Consistency,
 )
 from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.page_resets import PageResets
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, pass_in_parallel
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
@@ -91,6 +92,8 @@ class CatalogHistory:
         """Where what was loaded in bulk is not in the WAL."""
         self.lc_monetary: str | None = None
         """The setting of the base's configuration files, or None if it is not known."""
+        self.resets = PageResets()
+        """See CatalogHistory.read: none, if the walk did not note them."""
         self.has_gaps = False
         """True if damaged or missing WAL was passed over."""
         self.store = store
@@ -132,27 +135,24 @@ class CatalogHistory:
         index: ProvenIndex | None = None,
         decode: Decode | None = None,
         reads_ahead: bool = False,
+        notes_resets: bool = False,
     ) -> CatalogHistory:
         """Walk over the WAL up to `until`, without segments that an `index` knows enough of.
 
-        With `decode`, others decode the segments, each one once in a walk.
+        With `decode`, others decode the segments, each one once in a walk. With `notes_resets`, a
+        later walk up to the same place can leave out redo.
         """
         if base is not None:
             base.refuse_wal(plan)
         extra: set[Relation] = set()
         noted = _Noted(on_problem)
         for _ in range(PASSES_MAX):
-            store = PageStore(
-                wanted=[*_catalogs_of(base), *extra],
-                low_nodes=tuple(OIDS.values()),
-                base=base,
-                record_level=RECORD_VERSIONS,
-            )
-            _take_maps(store, base)
+            store = _store_of(base, extra)
             redo_lsn = None if base is None else base.redo_lsn
             xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
-            others = [loads.add, *([consistency.add] if consistency else [])]
+            others, resets = [loads.add, *([consistency.add] if consistency else [])], PageResets()
+            others += [resets.add] if notes_resets else []
             consumers: list[Consumer] = [xids.add, store.add, *others]
             if decode is not None:
                 wanted = CatalogFiles(store.low_nodes, list(store.relations))
@@ -172,7 +172,7 @@ class CatalogHistory:
                 reached = until if until is not None and passed.is_reached else passed.end_lsn
                 consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
-            history.loads, history.has_gaps = loads, noted.has_gaps
+            history.loads, history.has_gaps, history.resets = loads, noted.has_gaps, resets
             history.lc_monetary = None if base is None else base.lc_monetary()
             further = history.rewritten() - set(store.relations)
             if not further:
@@ -470,12 +470,19 @@ def _shortcut(index: ProvenIndex, xids: Xids, store: PageStore) -> Shortcut:
     )
 
 
-def _take_maps(store: PageStore, base: BaseDirectory | None) -> None:
-    """Take the maps of catalogs of a base backup."""
+def _store_of(base: BaseDirectory | None, extra: set[Relation]) -> PageStore:
+    """Return the pages of all catalogs, and of `extra` files, as they are before the WAL."""
+    store = PageStore(
+        wanted=[*_catalogs_of(base), *extra],
+        low_nodes=tuple(OIDS.values()),
+        base=base,
+        record_level=RECORD_VERSIONS,
+    )
     if base is not None:
         for space, database in [(GLOBAL_TABLESPACE, 0), *base.databases()]:
             store.maps[database] = base.map_of(space, database)
             store.map_log.append((0, database, store.maps[database]))
+    return store
 
 
 def _catalogs_of(base: BaseDirectory | None) -> list[Relation]:

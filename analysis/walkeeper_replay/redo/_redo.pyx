@@ -38,6 +38,10 @@ cdef packed struct EventRow:
     int64_t place
     int32_t length
 
+cdef packed struct ResetRow:
+    uint32_t tablespace, database, relfilenode, block
+    uint64_t prev_lsn
+
 # A store's slots, and the hash table that finds them.
 cdef struct Slots:
     int64_t *hash_keys
@@ -107,11 +111,13 @@ cdef enum:
     ARENA_MARGIN = 4 * 8192
 
 NO_ROWS = np.zeros(0, _rows.SLOT_ROW)
+NO_BYTES = np.empty(0, np.uint8)
+NO_PAGES = np.empty((0, PAGE_BYTES), np.uint8)
 
 for _size, _row in (
     (sizeof(RecordRow), _walked.RECORD_ROW), (sizeof(BlockRow), _walked.BLOCK_ROW),
     (sizeof(ChosenRow), _rows.CHOSEN_ROW), (sizeof(SlotRow), _rows.SLOT_ROW),
-    (sizeof(EventRow), _rows.EVENT_ROW),
+    (sizeof(EventRow), _rows.EVENT_ROW), (sizeof(ResetRow), _rows.RESET_ROW),
 ):
     assert _size == _row.itemsize, f"{_size=} {_row=}"
 
@@ -129,3 +135,4 @@ include "whole_pages.pxi"
 include "apply.pxi"
 include "compared_pages.pxi"
 include "redo_calls.pxi"
+include "page_resets.pxi"

@@ -38,6 +38,18 @@ cdef inline bint restores(const Log *log, int64_t k) noexcept nogil:
     return log.blocks[k].flags & HAS_IMAGE and log.blocks[k].image_info & log.apply_flag
 
 
+cdef inline bint initialises(const RecordRow *record, const BlockRow *block) noexcept nogil:
+    """Return whether redo begins with an empty page."""
+    return (
+        (record.rmid == HEAP or record.rmid == HEAP2) and record.info & 0x80 and block.block_id == 0
+    )
+
+
+cdef inline bint resets(const Log *log, int64_t k) noexcept nogil:
+    """Return whether the page's state after the reference is the same, whatever it was before."""
+    return restores(log, k) or initialises(&log.records[log.blocks[k].record], &log.blocks[k])
+
+
 cdef Redone redone(int64_t state, bint changed, int64_t wrong) noexcept nogil:
     cdef Redone made
     made.state, made.changed, made.wrong = state, changed, wrong
@@ -65,7 +77,7 @@ cdef Redone redo_one(
         if state != KNOWN or get_lsn(page) >= end_lsn:
             return redone(state, False, 0)
         return redone(BROKEN, True, NOT_SANE)
-    if is_init and block.block_id == 0:
+    if initialises(record, block):
         initialise(page)
         state = KNOWN
     if state != KNOWN or get_lsn(page) >= end_lsn:

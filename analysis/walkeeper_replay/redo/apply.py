@@ -40,6 +40,17 @@ EVENT_ROW = np.dtype(
         ("length", np.int32),
     ]
 )
+# See page_resets. The prev-link is a name of the record, in the order of the log, that a row has
+# without any arithmetic.
+RESET_ROW = np.dtype(
+    [
+        ("tablespace", np.uint32),
+        ("database", np.uint32),
+        ("relfilenode", np.uint32),
+        ("block", np.uint32),
+        ("prev_lsn", np.uint64),
+    ]
+)
 SEEN, INSERTED, DELETED, OLD, NEW, UNDONE = 0, 1, 2, 3, 4, 5
 RECORD_NOTHING, RECORD_CHANGES, RECORD_VERSIONS = 0, 1, 2
 # In `counts`.

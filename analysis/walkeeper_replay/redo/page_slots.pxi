@@ -18,6 +18,14 @@ cdef int64_t relation_place(
     return at
 
 
+cdef inline bint is_redone(const RecordRow *record, const BlockRow *block) noexcept nogil:
+    """Return whether redo takes a reference: to a page itself, by a record that a heap may have."""
+    return block.flags & FORK_MASK == 0 and (
+        record.rmid == HEAP or record.rmid == HEAP2 or record.rmid == XLOG
+        or record.rmid == GENERIC or record.rmid >= CUSTOM_MIN
+    )
+
+
 cdef Chosen choose_rows(
     const RecordRow *records, const BlockRow *blocks, int64_t first, int64_t block_count,
     int64_t *keys, int32_t *values, int64_t relations_max, const int64_t *low_nodes,
@@ -27,16 +35,11 @@ cdef Chosen choose_rows(
     cdef Chosen done
     cdef int64_t space_before = -1, node_before = -1, relation = -1, space, node, at, k, z, number
     cdef const BlockRow *block
-    cdef uint8_t rmid
     cdef bint wanted
     done.count, done.behind = 0, block_count
     for k in range(first, block_count):
         block = &blocks[k]
-        if block.flags & FORK_MASK:
-            continue
-        rmid = records[block.record].rmid
-        if (rmid != HEAP and rmid != HEAP2 and rmid != XLOG
-                and rmid != GENERIC and rmid < CUSTOM_MIN):
+        if not is_redone(&records[block.record], block):
             continue
         space, node = <int64_t>block.tablespace << 32 | block.database, block.relfilenode
         if space != space_before or node != node_before:

@@ -37,6 +37,7 @@ from walkeeper_replay.redo.apply import (
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
 from walkeeper_replay.redo.images import unpack_images
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.page_resets import LastResets
 from walkeeper_replay.redo.page_room import room
 from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes, Column
@@ -45,6 +46,7 @@ from walkeeper_wal.sources.reading import Batch
 PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
 EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25
 NO_LSNS = np.empty(0, np.int64)
+_ROOM = ("_event_rows", "_arena", "_chosen")
 
 
 class Relation(NamedTuple):
@@ -108,6 +110,8 @@ class PageStore:
     """Where the WAL made a relation's file, or cut it off at its first block."""
     dropped: list[tuple[int, int, int]] = field(default_factory=list)
     """(relation's number, events before, LSN), where its database's directory was removed."""
+    resets: LastResets | None = None
+    """See page_resets: what is before them is not redone."""
     pages: Bytes = field(init=False)
     slots: Column = field(init=False)
     hash_keys: Column = field(init=False)
@@ -148,12 +152,13 @@ class PageStore:
         kept = np.flatnonzero(self.slots["state"][: self.counts[SLOTS]] != GONE)
         counts = self.counts.copy()
         counts[SLOTS] = len(kept)
-        left_out = ("images", "hash_keys", "hash_slots", "_event_rows", "_arena", "_chosen")
+        left_out = ("images", "hash_keys", "hash_slots", "resets", *_ROOM)
         names = (each.name for each in fields(self) if each.name not in left_out)
         state = {name: getattr(self, name) for name in names}
         return {**state, "counts": counts, "pages": self.pages[kept], "slots": self.slots[kept]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.resets = None
         for name, value in state.items():
             setattr(self, name, value)
         used = len(self.slots)
@@ -213,6 +218,8 @@ class PageStore:
             )  # fmt: skip
             self._enter_relations()
             chosen = self._chosen[:count]
+            if self.resets is not None:
+                chosen = self.resets.needed(batch, chosen)
             chosen["image"], self.images = unpack_images(batch, chosen["row"], self.images)
             records = batch.blocks["record"][chosen["row"]]
             begin = 0

@@ -161,6 +161,7 @@ def table_at(
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=at, keeps_commits=False,
         on_problem=archive.on_problem, index=archive.index, reads_ahead=jobs > 1,
+        notes_resets=True,
     )  # fmt: skip
 
     def opened(catalog: Catalog | None) -> TableAt:

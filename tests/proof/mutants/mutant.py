@@ -40,6 +40,7 @@ SEGMENT_SUMS = "analysis/walkeeper_wal/records/_sums.pxi"
 REDO = "analysis/walkeeper_replay/redo/_redo.pyx"
 HEAP_PAGE = "analysis/walkeeper_replay/redo/heap_page.pxd"
 APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
+PAGE_RESETS = "analysis/walkeeper_replay/redo/page_resets.pxi"
 WHOLE_PAGES = "analysis/walkeeper_replay/redo/whole_pages.pxi"
 # By what compiles it.
 COMPILED = {
@@ -52,6 +53,7 @@ COMPILED = {
     SEGMENT_SUMS: WALK,
     HEAP_PAGE: REDO,
     APPLY: REDO,
+    PAGE_RESETS: REDO,
     WHOLE_PAGES: REDO,
 }
 

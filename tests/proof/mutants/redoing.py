@@ -1,10 +1,11 @@
-"""Mutants of the compiled redo of pages: its bounds."""
+"""Mutants of the compiled redo of pages: its bounds, and what it may leave out."""
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, FastEdit, Mutant
+from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, PAGE_RESETS, Edit, FastEdit, Mutant
 
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
+RESETS = "tests/replay/test_page_resets.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -22,6 +23,44 @@ REDOING = (
         "an image and its hole are a page together",
         (FastEdit("if length + gap != PAGE_BYTES:", "if False:", APPLY),),
         turns_red=HOSTILE + "image_that_is_no_page_breaks_its_page",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "image-that-redo-does-not-restore-resets",
+        "page_resets",
+        "an image for comparison alone does not reset its page",
+        (
+            FastEdit(
+                "return restores(log, k) or initialises(",
+                "return log.blocks[k].flags & HAS_IMAGE or initialises(",
+                APPLY,
+            ),
+        ),
+        turns_red=RESETS + "pages_are_the_same_without_redo_before_their_last_reset[0]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "last-reset-is-left-out",
+        "page_resets",
+        "the last reset of a page itself is redone",
+        (FastEdit(".prev_lsn < lsns[at]:", ".prev_lsn <= lsns[at]:", PAGE_RESETS),),
+        turns_red=RESETS + "pages_are_the_same_without_redo_before_their_last_reset[0]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "reset-after-the-place-counts",
+        "page_resets",
+        "a pass up to an earlier LSN leaves nothing out for a reset after it",
+        (Edit("PageResets.last_of", "self._end_lsn > until", "False"),),
+        turns_red=RESETS + "a_pass_that_ends_earlier_leaves_nothing_out",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "resets-without-a-bound",
+        "page_resets",
+        "memory for resets has a bound",
+        (Edit("PageResets.add", "self._count > self._rows_max", "False"),),
+        turns_red=RESETS + "the_oldest_resets_go_where_there_are_too_many",
         why_named=NO_PAGES,
     ),
 )

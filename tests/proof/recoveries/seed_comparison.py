@@ -169,8 +169,9 @@ class Comparison:
         lsn, files = place.lsn, open_files(str(self.archive))
         try:
             history = CatalogHistory.read(
-                files, source.plan, base=source.base, until=lsn, keeps_commits=False
-            )
+                files, source.plan, base=source.base, until=lsn, keeps_commits=False,
+                notes_resets=True,
+            )  # fmt: skip
             database = history.database(lsn, DATABASE)
         except HistoryError:  # no whole record is there, or none that names the database
             assert source.base is None, f"{place.shown}: no database"
