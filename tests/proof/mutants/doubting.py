@@ -97,7 +97,7 @@ DOUBTING = (
         "last-multixact-has-one-member",
         "base",
         "the members of a backup's last multixact are read to their end",
-        (Edit("BaseDirectory.updater", "count(begin)", "range(begin, begin + 1)"),),
+        (Edit("BaseDirectory.updater", "count()", "range(1)"),),
         turns_red="tests/replay/test_bases_postgres.py"
         "::test_the_updater_in_the_last_multixact_of_a_backup_is_known",
         why_named=NO_TABLES,
@@ -149,8 +149,8 @@ DOUBTING = (
         "a page that an extension's record changed is not known",
         (
             FastEdit(
-                "        return redone(BROKEN, True, NOT_SANE)\n    if is_init",
-                "        return redone(state, False, 0)\n    if is_init",
+                "        return redone(BROKEN, True, NOT_SANE)\n    if initialises",
+                "        return redone(state, False, 0)\n    if initialises",
                 APPLY,
             ),
         ),
