@@ -149,14 +149,13 @@ class Archive:
         Zeros follow it, to the size that PostgreSQL asks for. Return the end of that part, or None
         if there is no partial.
         """
-        found = self.newest_partial(segment)
-        if found is None:
-            return None
-        data = self.read(found)
-        if data is None:
-            return None  # pruned meanwhile: the whole segment has come
-        _write_whole(to_path, data, bytes(segment_bytes - len(data)))
-        return found.end_lsn
+        while (found := self.newest_partial(segment)) is not None:
+            data = self.read(found)
+            if data is not None:
+                _write_whole(to_path, data, bytes(segment_bytes - len(data)))
+                return found.end_lsn
+            # A later partial has replaced it, or the whole segment has come.
+        return None
 
     def newest_partial(self, segment: str) -> WalFile | None:
         """Return the partial of this segment that goes furthest, or None."""
@@ -175,7 +174,8 @@ class Archive:
         """Return the content, compared with the receipt, or None if the file is not there."""
         receipt = self.receipt(file)
         if receipt is None:
-            self._refuse_unfinished(file)
+            if file.kind is not Kind.PARTIAL:  # one of those comes and goes all the time
+                self._refuse_unfinished(file)
             self._check_exists()
             return None
         shown = self.shown(receipt.object_path)

@@ -135,11 +135,22 @@ def _examine(archive: Archive, file: WalFile, segment_bytes: int) -> tuple[int, 
     try:
         data = archive.read(file)
     except ArchiveDamaged as error:
-        return 0, str(error)
+        return 0, None if _is_removed(archive, file) else str(error)
     if data is None:
-        return 0, None  # pruned, or a tail that a later one has replaced
+        return 0, None
     wrong = None if file.kind is Kind.HISTORY else _flaw(archive, file, data, segment_bytes)
     return len(data), None if wrong is None else f"{archive.shown(file.path)}: {wrong}"
+
+
+def _is_removed(archive: Archive, file: WalFile) -> bool:
+    """Return True if it was pruned after the survey, or is a tail that a later one has replaced.
+
+    A receipt is removed before its object, so an object alone may be half of a removal.
+    """
+    try:
+        return archive.receipt(file) is None
+    except ArchiveDamaged:
+        return False
 
 
 def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> str | None:

@@ -30,6 +30,7 @@ from walkeeper_archive.layout import (
 )
 from walkeeper_archive.open_store import open_store
 from walkeeper_archive.receipt import Receipt, parse_receipt
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 
@@ -219,6 +220,26 @@ def test_the_tail_is_the_partial_that_goes_furthest_padded(
     assert archive.fetch_tail(segment, str(target), MB) == Lsn(3 * MB + 8192)
     assert target.read_bytes() == WAL[:8192] + bytes(MB - 8192)
     assert archive.fetch_tail(segment_file(1, Lsn(5 * MB), MB).name, str(target), MB) is None
+
+
+def test_a_tail_that_a_later_one_replaces_meanwhile_is_read_from_that_one(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = (partial_file(1, Lsn(3 * MB + size), MB) for size in (300, 900))
+    archive.put(first, WAL[:300])
+    was_read: list[WalFile] = []
+    read = archive.read
+
+    def replaced_before(file: WalFile) -> Buffer | None:
+        if not was_read:
+            archive.put(later, WAL[:900])
+            (folder_of(archive) / first.receipt_path).unlink()
+        was_read.append(file)
+        return read(file)
+
+    monkeypatch.setattr(archive, "read", replaced_before)
+    assert archive.fetch_tail(first.segment, str(tmp_path / "tail"), MB) == Lsn(3 * MB + 900)
+    assert was_read == [first, later]
 
 
 def test_other_peoples_files_are_passed_over(archive: Archive) -> None:

@@ -185,6 +185,15 @@ def test_wal_pruned_at_the_front_is_no_gap(made: Made) -> None:
     assert made.problems() == []
 
 
+def test_a_file_that_is_removed_during_the_comparison_is_no_problem(made: Made) -> None:
+    contents = survey(made.archive)
+    tail = partial_file(2, Lsn(12 * MB + 8192), MB)
+    for file in (segment(3), tail):
+        made.receipt(file).unlink()
+        assert made.path(file).exists(), "half of a removal"
+    assert [problem.text for problem in verify(made.archive, contents)] == []
+
+
 def test_an_object_that_is_gone_is_found_and_a_lost_receipt_is_a_missing_segment(
     made: Made,
 ) -> None:

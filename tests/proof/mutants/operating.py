@@ -344,6 +344,24 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "removed-files-are-damage",
+        "archive",
+        "`archive verify` reports no file that is removed while it reads",
+        (Edit("verification._examine", "_is_removed(archive, file)", "False"),),
+        turns_red="tests/archive/test_verification.py::test_"
+        "a_file_that_is_removed_during_the_comparison_is_no_problem",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "half-removed-tails-are-damage",
+        "archive",
+        "a tail that a later one replaces is not damaged",
+        (Edit("Archive.read", "file.kind is not Kind.PARTIAL", "True"),),
+        turns_red="tests/archive/test_archive.py::test_"
+        "a_tail_that_a_later_one_replaces_meanwhile_is_read_from_that_one",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "check-ends-with-the-best",
         "check",
         "the worst finding gives the exit code of `check`",
