@@ -49,9 +49,12 @@ def test_slots_are_listed_and_dropped(cluster: Cluster) -> None:
 
 
 def test_a_dropped_log_is_gone_for_good_and_its_name_is_free(cluster: Cluster) -> None:
-    shown = command(cluster, "logs", "ls").stdout
-    assert walkeeper("logs", "--safekeepers", cluster.addresses).stdout == shown
-    assert shown.splitlines()[1].split()[:3] == ["main", "physical", "1,2,3"]
+    def shown(*words: str) -> str:
+        return walkeeper("logs", *words, "--safekeepers", cluster.addresses).stdout
+
+    wait_until(lambda: "ok: every safekeeper has" in shown())  # the proposer asks each second
+    assert shown() == shown("ls")
+    assert shown().splitlines()[1].split()[:3] == ["main", "physical", "1,2,3"]
     used = command(cluster, "logs", "drop", "--yes", "main")
     assert used.returncode == 1 and "proposer walkeeper leads main: detach" in used.stderr
     log_uuid = uuid_of(cluster)
