@@ -10,6 +10,7 @@ def sweeps(flushed: list[int], replayed: list[int]) -> Sweeps:
     found = Sweeps([(i / 100, lsn) for i, lsn in enumerate(flushed)])
     for seen in SEEN:
         found.reached[seen] = [(i / 100 + 0.001, lsn) for i, lsn in enumerate(replayed)]
+        found.first[seen] = replayed
     return found
 
 
