@@ -25,6 +25,7 @@ WITH_SPARK = (
     "tests/history/test_live_cluster.py",
     "tests/history/test_pushdown.py",
     "tests/history/test_pyspark.py",
+    "tests/replay/test_killed_spark_postgres.py",
     "tests/replay/test_logged_changes.py",
     "tests/replay/test_pyspark_past.py",
     "tests/replay/test_read_once.py",
