@@ -25,19 +25,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
         yield made
 
 
-def test_attach_names_the_grant_that_the_proposers_role_lacks(
-    server: PostgresServer, walkeeper: Walkeeper
-) -> None:
-    function = "pg_logical_emit_message(boolean, text, bytea)"
-    server.sql(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")
-    server.sql("CREATE ROLE weak LOGIN REPLICATION")
-    with proposer(server, user="weak"):
-        done = walkeeper("attach", "--dsn", server.dsn(), "--timeout", "10s")
-    assert done.code == 0, done.err
-    assert "there is no slot walkeeper_retention" in done.err
-    assert f"GRANT EXECUTE ON FUNCTION {function} TO weak;" in done.err
-
-
 def test_attach_says_nothing_of_a_proposer_that_keeps_what_tells(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:

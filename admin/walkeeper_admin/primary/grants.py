@@ -8,6 +8,7 @@ Each line names the command that needs it (docs/attach.md#a-role).
 from __future__ import annotations
 
 from walkeeper_admin.primary.primary_settings import GRANTABLE_SINCE
+from walkeeper_admin.primary.retention_slots import retention_functions
 from walkeeper_admin.primary.standby_names import PARAMETER, REPLACED
 from walkeeper_proposer.postgres.primary_sql import connected
 
@@ -15,11 +16,6 @@ FACTS = """
 SELECT current_setting('server_version_num')::int, quote_ident($1),
     EXISTS (SELECT FROM pg_roles WHERE rolname = $1), quote_ident(current_database())
 """
-RETENTION = (
-    "pg_logical_emit_message(boolean, text, bytea)",
-    "pg_create_physical_replication_slot(name, boolean, boolean)",
-    "pg_replication_slot_advance(name, pg_lsn)",
-)
 COMPARISON = (
     "pg_ls_dir(text, boolean, boolean)",
     "pg_stat_file(text, boolean)",
@@ -44,7 +40,7 @@ def script(version: int, role: str, database: str, *, exists: bool) -> list[str]
         made,
         f"GRANT CONNECT ON DATABASE {database} TO {role};",
         "-- proposer: the slot that keeps the WAL that a comparison needs",
-        *(f"GRANT EXECUTE ON FUNCTION {name} TO {role};" for name in RETENTION),
+        *(f"GRANT EXECUTE ON FUNCTION {name} TO {role};" for name in retention_functions(version)),
         "-- attach: whether the proposer has caught up",
         f"GRANT pg_monitor TO {role};",
     ]

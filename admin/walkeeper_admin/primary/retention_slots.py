@@ -19,15 +19,26 @@ EXISTING = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = ANY($1)
 ROLE = "SELECT usename::text FROM pg_stat_replication WHERE pid = $1"
 MISSING_GRANTS = """
 SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I;', f.signature, $1::text)
-FROM unnest(ARRAY[
-    'pg_logical_emit_message(boolean, text, bytea)',
-    'pg_create_physical_replication_slot(name, boolean, boolean)',
-    'pg_replication_slot_advance(name, pg_lsn)']) AS f(signature)
+FROM unnest($2::text[]) AS f(signature)
 WHERE NOT has_function_privilege($1::name, f.signature, 'EXECUTE')
 UNION ALL
 SELECT format('GRANT CONNECT ON DATABASE %I TO %I;', current_database(), $1::text)
 WHERE NOT has_database_privilege($1::name, current_database(), 'CONNECT')
 """
+FLUSH_SINCE = 170000  # the fourth argument of pg_logical_emit_message
+
+
+def retention_functions(version: int) -> tuple[str, ...]:
+    """Return the functions that the proposer calls for its slot, by `server_version_num`.
+
+    GRANT and has_function_privilege want all arguments, also those with defaults.
+    """
+    flush = ", boolean" if version >= FLUSH_SINCE else ""
+    return (
+        f"pg_logical_emit_message(boolean, text, bytea{flush})",
+        "pg_create_physical_replication_slot(name, boolean, boolean)",
+        "pg_replication_slot_advance(name, pg_lsn)",
+    )
 
 
 async def existing(sql: asyncpg.Connection, slots: Sequence[str]) -> list[str]:
@@ -52,7 +63,8 @@ async def retention_warnings(sql: asyncpg.Connection, slot: str, pid: int) -> li
 
 async def _lacking(sql: asyncpg.Connection, slot: str, pid: int) -> str:
     role = await sql.fetchval(ROLE, pid)
-    grants = [row[0] for row in await sql.fetch(MISSING_GRANTS, role)] if role else []
+    functions = retention_functions(sql.get_server_version().major * 10000)
+    grants = [row[0] for row in await sql.fetch(MISSING_GRANTS, role, functions)] if role else []
     remedy = (
         f"as a superuser: {' '.join(grants)}"
         if grants

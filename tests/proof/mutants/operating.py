@@ -362,6 +362,15 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "grants-of-one-version",
+        "attach",
+        "the printed privileges are those of the server's version",
+        (Edit("retention_slots.retention_functions", "version >= FLUSH_SINCE", "False"),),
+        turns_red="tests/cli/test_grants.py::test_"
+        "a_role_with_the_printed_grants_attaches_and_detaches",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "check-ends-with-the-best",
         "check",
         "the worst finding gives the exit code of `check`",
