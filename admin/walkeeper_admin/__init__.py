@@ -5,6 +5,7 @@ replaying, reserving        prepare a promotion: what the standby has, and its t
 switchover, closed_start    hand over to a standby; start a primary closed
 logs, slots                 list and drop the logs and slots of safekeepers
 status, log_verdict         the state of a log and the verdict on it; archive_status its archive's
+archive_repair              put files of an archive back; restored_file fetches them
 check/                      the checks of `walkeeper check`
 primary/                    attach a PostgreSQL server and detach it
 """

@@ -1,7 +1,7 @@
 """`walkeeper archive repair`: put back files that an archive lost and the safekeepers still have.
 
     flawed(archive) -> files      damaged, half there, or missing between others
-    repair(archive, file, fetch)  fetches the file again, and puts it in the place of the flawed one
+    repair(archive, flaw, fetch)  fetches the file again, and puts it in the place of the flawed one
 
 The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
 decides: bytes that differ from it are refused. An object is removed only when its replacement is in
@@ -10,14 +10,10 @@ memory. Blocking.
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from walkeeper_admin.restored_file import NotRestored, restored
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents
 from walkeeper_archive.errors import ArchiveDamaged
@@ -29,7 +25,6 @@ from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.shell.tls.own_credentials import own_options
 
-RESTORE_S = 60.0
 Fetch = Callable[[str], bytes]
 
 
@@ -95,34 +90,18 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch) -> None:
 def fetching(
     safekeepers: Sequence[Address], cluster: str, segment_bytes: int, timeline: int
 ) -> Fetch:
-    """Return a function that fetches a file by `walkeeper restore`, and raises Refused."""
+    """Return a function that blocks, fetches a file by `walkeeper restore`, and raises Refused."""
     joined = ",".join(map(shown_address, safekeepers))
-    where = ["--safekeepers", joined, *own_options(), "--cluster", cluster]
-    words = ["restore", *where, "--no-partial"]
+    options = ["--safekeepers", joined, *own_options(), "--cluster", cluster, "--no-partial"]
 
     def fetch(name: str) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="walkeeper_repair_") as scratch:
-            os.mkdir(os.path.join(scratch, "pg_wal"))
-            first = segment_name(timeline, Lsn(segment_bytes), segment_bytes)
-            with open(os.path.join(scratch, "pg_wal", first), "wb") as empty:
-                empty.truncate(segment_bytes)
-            options = ["--prefetch", "0", "--wait", f"{RESTORE_S:g}s", name, "pg_wal/fetched"]
-            done = subprocess.run(
-                [sys.executable, "-m", "walkeeper_cli", *words, *options],
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                said = re.sub(r"\s+", " ", done.stderr).strip()[-300:]
-                raise Refused(
-                    f"{name}: no safekeeper gives it (restore: {said or 'not there'}); a base "
-                    "backup from after this segment does without it"
-                )
-            with open(os.path.join(scratch, "pg_wal", "fetched"), "rb") as file:
-                return file.read()
+        try:
+            return restored(name, options, timeline=timeline, segment_bytes=segment_bytes)
+        except NotRestored as error:
+            raise Refused(
+                f"{name}: no safekeeper gives it (restore: {error.said or 'not there'}); a base "
+                "backup from after this segment does without it"
+            ) from error
 
     return fetch
 
