@@ -2,14 +2,16 @@
 
     flawed(archive) -> files      damaged, half there, or missing between others
     repair(archive, flaw, fetch)  fetches the file again, and puts it in the place of the flawed one
+    await repair_all(archive, …)  does both for each file; flawed and repair block
 
 The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
 decides: bytes that differ from it are refused. An object is removed only when its replacement is in
-memory. Blocking.
+memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -106,7 +108,7 @@ def fetching(
     return fetch
 
 
-def repair_all(
+async def repair_all(
     archive: Archive,
     safekeepers: Sequence[Address],
     say: Callable[[str], None],
@@ -115,9 +117,9 @@ def repair_all(
     dry_run: bool,
 ) -> tuple[int, int]:
     """Repair every flaw; return how many were repaired, and how many were not."""
-    segment_bytes = survey(archive).segment_bytes
+    segment_bytes = (await asyncio.to_thread(survey, archive)).segment_bytes
     repaired = left = 0
-    for flaw in flawed(archive, jobs=jobs):
+    for flaw in await asyncio.to_thread(flawed, archive, jobs=jobs):
         if dry_run:
             say(f"would repair {flaw.file.name}: {flaw.text}")
             left += 1
@@ -125,7 +127,7 @@ def repair_all(
         try:
             timeline = flaw.file.timeline
             fetch = fetching(safekeepers, archive.cluster, segment_bytes, timeline)
-            repair(archive, flaw, fetch)
+            await asyncio.to_thread(repair, archive, flaw, fetch)
         except WalkeeperError as error:
             say(f"not repaired: {error}")
             left += 1
