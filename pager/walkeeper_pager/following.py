@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_pager.pager import Pager
 from walkeeper_wal.errors import LOGICAL_LOG, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
@@ -118,8 +119,8 @@ class Following:
         history = b""
         if state.timeline > 1:
             history = link.history(state.timeline)
-            name = f"{state.timeline:08X}.history"
-            path = parse_history(history.decode(errors="replace"), state.timeline, name)
+            name = timeline_file_name(state.timeline)
+            path = parse_history(history, state.timeline, name)
         ours = self.pager.wal.timeline
         left = next((each.end_lsn for each in path if each.timeline == ours), -1)
         if ours is not None and left < self.pager.applied_lsn:
@@ -214,4 +215,4 @@ class Following:
             file = archived_file(path, size)
             if file is not None and file.segment is None and file.timeline == timeline:
                 return self.archive.read(path).tobytes()
-        raise HistoryError(f"{self.archive.shown('')}: no {timeline:08X}.history in it")
+        raise HistoryError(f"{self.archive.shown('')}: no {timeline_file_name(timeline)} in it")

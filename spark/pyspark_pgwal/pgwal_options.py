@@ -154,6 +154,12 @@ def table_of(options: Mapping[str, str]) -> str:
     return options.get("table", "records").strip().lower()
 
 
+def refuse_row_history_without_key(values: Mapping[str, str]) -> None:
+    """Raise HistoryError if row_history is requested and the option where names no key."""
+    if values.get("table") == "row_history" and "=" not in values.get("where", ""):
+        raise HistoryError("row_history needs the option where, such as id=4711")
+
+
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:

@@ -36,6 +36,7 @@ from pyspark_pgwal.pgwal_options import (
     lsn_option,
     number_option,
     one_of,
+    refuse_row_history_without_key,
     table_of,
     time_option,
 )
@@ -79,8 +80,7 @@ class PastOptions:
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         if made.table == "table_at" and not made.values.get("relation"):
             raise HistoryError("table_at needs the option relation, such as public.accounts")
-        if made.table == "row_history" and "=" not in made.values.get("where", ""):
-            raise HistoryError("row_history needs the option where, such as id=4711")
+        refuse_row_history_without_key(made.values)
         if made.values.get("of", "changes") != "changes":
             raise HistoryError("problems of changes are known: option of is changes, or absent")
         return made

@@ -23,6 +23,7 @@ from walkeeper_common.postgres.walpages import (
     RECORD_BYTES_MAX,
     page_header,
 )
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
 from walkeeper_wal.sources.archive_names import RECEIPT, ArchivedFile, archived_file, unpacked
@@ -235,10 +236,10 @@ def _path_to(
         return (Stretch(1, int(LSN_MAX)),)
     for file in archived:
         if file.segment is None and file.timeline == target:
-            text = files.read(file.path).tobytes().decode(errors="replace")
-            return parse_history(text, target, files.shown(file.path))
+            content = files.read(file.path).tobytes()
+            return parse_history(content, target, files.shown(file.path))
     if min(timelines) < target:
-        name = f"{target:08X}.history"
+        name = timeline_file_name(target)
         problems.append(Problem(files.shown(name), None, None, f"{name} is missing", fatal=False))
     return guessed_history(timelines, target)
 
