@@ -106,11 +106,15 @@ class Following:
                 f"backup of system {pager.base.system_id}"
             )
         if state.segment_bytes != pager.wal.segment_bytes:
-            raise Foreign(f"{address}: segments of {state.segment_bytes} bytes")
+            raise Foreign(
+                f"{address} has segments of {state.segment_bytes} bytes, and this pager's have "
+                f"{pager.wal.segment_bytes}: name a base backup of that server, and an empty "
+                "--data-dir"
+            )
         is_behind = state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None
         if is_behind and state.timeline == pager.wal.timeline:
             raise Unavailable(
-                f"{address}: has the log up to {Lsn(state.commit_lsn)}, less than is here"
+                f"{address} has the log up to {Lsn(state.commit_lsn)}, less than this pager"
             )
 
     def _timeline_at(self, link: SafekeeperLink, state: ServedWal, lsn: int) -> int:
@@ -142,7 +146,7 @@ class Following:
     def _stream(
         self, link: SafekeeperLink, address: str, begin: int, timeline: int, stop: threading.Event
     ) -> None:
-        """Write the stream to the files until the timeline ends; raise if something is wrong."""
+        """Write the stream to the files until its timeline ends; raise Unavailable if it breaks."""
         wal, at = self.pager.wal, begin
         link.start_stream(begin, timeline)
         logger.info("following %s from %s on timeline %d", address, Lsn(begin), timeline)
@@ -183,7 +187,7 @@ class Following:
                 link.close()
             if ahead > at:
                 self._turn = self.addresses.index(other) - 1
-                raise Unavailable(f"{address}: nothing came since {Lsn(at)}; {other} has more")
+                raise Unavailable(f"{address} sent no WAL after {Lsn(at)}, and {other} has more")
 
     def _from_archive(self) -> None:
         """Take whole segments from the archive, as far as they go."""

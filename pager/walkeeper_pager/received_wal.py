@@ -1,4 +1,4 @@
-"""The log as it was received, in PostgreSQL's segment files, which a crash may cut but not bend.
+"""The log as it was received, in PostgreSQL's segment files; a crash can only cut off its end.
 
     wal = ReceivedWal(directory, segment_bytes)
     wal.write(lsn, data); wal.sync(); wal.read(begin, end); wal.remove_before(lsn)

@@ -49,7 +49,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoggedOptions:
-    """The checked options. They travel to the workers."""
+    """The checked options, which Spark sends to the workers."""
 
     values: dict[str, str]
 

@@ -33,7 +33,7 @@ PAST_TABLES = ("table_at", "changes", "row_history")
 
 @dataclass(frozen=True, slots=True)
 class PgWalOptions:
-    """The options, checked. Travels to the workers."""
+    """The checked options, which Spark sends to the workers."""
 
     path: str
     table: str

@@ -211,7 +211,7 @@ def make_plan(
     whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
     part = whole.within(begin, end)
     if part is None:
-        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the requested range")
     return replace(part, before=())
 
 
