@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
+from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size, segment_name
 from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.postgres.walpages import (
     LONG_HEADER,
@@ -69,8 +69,7 @@ class PlannedSegment:
 
     @property
     def name(self) -> str:
-        number, per_log = self.first_lsn // self.segment_bytes, (1 << 32) // self.segment_bytes
-        return f"{self.timeline:08X}{number // per_log:08X}{number % per_log:08X}"
+        return segment_name(self.timeline, Lsn(self.first_lsn), self.segment_bytes)
 
 
 @dataclass(frozen=True, slots=True)

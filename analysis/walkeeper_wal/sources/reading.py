@@ -361,10 +361,10 @@ class Reading:
         self.summary.status = "open"
         if not is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
-        elif (told := self._told_of_more(lsn, torn=torn, is_cut=is_cut)) and not self._has_grown(
-            lsn, torn=torn, is_cut=is_cut
-        ):
-            self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {told}")
+        elif (
+            evidence := self._evidence_of_more(lsn, torn=torn, is_cut=is_cut)
+        ) and not self._has_grown(lsn, torn=torn, is_cut=is_cut):
+            self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {evidence}")
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
         return None
@@ -389,7 +389,7 @@ class Reading:
         end = min(end, self._held, loaded.held)
         return bool((held[begin:end] != now.payload(end)[begin:end]).any())
 
-    def _told_of_more(self, lsn: int, *, torn: bool, is_cut: bool) -> str | None:
+    def _evidence_of_more(self, lsn: int, *, torn: bool, is_cut: bool) -> str | None:
         """Return the evidence that the log goes on after `lsn`, or None without any."""
         segment = self.segment
         if segment.known_end_lsn > lsn and not is_cut:
