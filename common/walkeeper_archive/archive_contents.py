@@ -115,11 +115,11 @@ def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> 
                 f"{timeline_file_name(timeline)} is missing: no restore can find its way to "
                 f"timeline {timeline}"
             )
-    told: set[tuple[int, Lsn, Lsn]] = set()
+    yielded: set[tuple[int, Lsn, Lsn]] = set()
     for timeline, parents in sorted(histories.items()):
         for owner, begin, end in _missing_at_fork(contents, timeline, parents):
-            if begin < end and (owner, begin, end) not in told:
-                told.add((owner, begin, end))
+            if begin < end and (owner, begin, end) not in yielded:
+                yielded.add((owner, begin, end))
                 text = _missing(contents, owner, begin, end)
                 yield f"gap between timelines {parents[-1][0]} and {timeline}: {text}"
 

@@ -184,10 +184,10 @@ def extended_over(
     ]
     if entries[0].timeline != first.timeline:  # the log goes on at a fork: the sealed part is over
         entries[0] = replace(entries[0], sealed=False)
-    told = (*extended(donor, entries[0]), *entries[1:])
+    longer = (*extended(donor, entries[0]), *entries[1:])
     seen: set[int] = set()
     history: list[Fragment] = []
-    for entry in told:  # a file once a timeline; the log's own has the files of its ancestors
+    for entry in longer:  # a file once a timeline; the log's own has the files of its ancestors
         needed = entry.timeline >= first.timeline and entry.timeline not in seen
         seen.add(entry.timeline)
         text = known.get(entry.timeline, b"") if needed else b""
