@@ -1,23 +1,21 @@
 """`walkeeper archive repair`: put back files that an archive lost and the safekeepers still have.
 
     flawed(archive) -> files      damaged, half there, or missing between others
-    repair(archive, file, fetch)  fetches the file again, and puts it in the place of the flawed one
+    repair(archive, flaw, fetch)  fetches the file again, and puts it in the place of the flawed one
+    await repair_all(archive, …)  does both for each file; flawed and repair block
 
 The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
 decides: bytes that differ from it are refused. An object is removed only when its replacement is in
-memory. Blocking.
+memory.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-import tempfile
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from walkeeper_admin.restored_file import NotRestored, restored
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents
 from walkeeper_archive.errors import ArchiveDamaged
@@ -29,7 +27,6 @@ from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.shell.tls.own_credentials import own_options
 
-RESTORE_S = 60.0
 Fetch = Callable[[str], bytes]
 
 
@@ -95,39 +92,23 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch) -> None:
 def fetching(
     safekeepers: Sequence[Address], cluster: str, segment_bytes: int, timeline: int
 ) -> Fetch:
-    """Return a function that fetches a file by `walkeeper restore`, and raises Refused."""
+    """Return a function that blocks, fetches a file by `walkeeper restore`, and raises Refused."""
     joined = ",".join(map(shown_address, safekeepers))
-    where = ["--safekeepers", joined, *own_options(), "--cluster", cluster]
-    words = ["restore", *where, "--no-partial"]
+    options = ["--safekeepers", joined, *own_options(), "--cluster", cluster, "--no-partial"]
 
     def fetch(name: str) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="walkeeper_repair_") as scratch:
-            os.mkdir(os.path.join(scratch, "pg_wal"))
-            first = segment_name(timeline, Lsn(segment_bytes), segment_bytes)
-            with open(os.path.join(scratch, "pg_wal", first), "wb") as empty:
-                empty.truncate(segment_bytes)
-            options = ["--prefetch", "0", "--wait", f"{RESTORE_S:g}s", name, "pg_wal/fetched"]
-            done = subprocess.run(
-                [sys.executable, "-m", "walkeeper_cli", *words, *options],
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                said = re.sub(r"\s+", " ", done.stderr).strip()[-300:]
-                raise Refused(
-                    f"{name}: no safekeeper gives it (restore: {said or 'not there'}); a base "
-                    "backup from after this segment does without it"
-                )
-            with open(os.path.join(scratch, "pg_wal", "fetched"), "rb") as file:
-                return file.read()
+        try:
+            return restored(name, options, timeline=timeline, segment_bytes=segment_bytes)
+        except NotRestored as error:
+            raise Refused(
+                f"{name}: no safekeeper gives it (restore: {error.said or 'not there'}); a base "
+                "backup from after this segment does without it"
+            ) from error
 
     return fetch
 
 
-def repair_all(
+async def repair_all(
     archive: Archive,
     safekeepers: Sequence[Address],
     say: Callable[[str], None],
@@ -136,9 +117,9 @@ def repair_all(
     dry_run: bool,
 ) -> tuple[int, int]:
     """Repair every flaw; return how many were repaired, and how many were not."""
-    segment_bytes = survey(archive).segment_bytes
+    segment_bytes = (await asyncio.to_thread(survey, archive)).segment_bytes
     repaired = left = 0
-    for flaw in flawed(archive, jobs=jobs):
+    for flaw in await asyncio.to_thread(flawed, archive, jobs=jobs):
         if dry_run:
             say(f"would repair {flaw.file.name}: {flaw.text}")
             left += 1
@@ -146,7 +127,7 @@ def repair_all(
         try:
             timeline = flaw.file.timeline
             fetch = fetching(safekeepers, archive.cluster, segment_bytes, timeline)
-            repair(archive, flaw, fetch)
+            await asyncio.to_thread(repair, archive, flaw, fetch)
         except WalkeeperError as error:
             say(f"not repaired: {error}")
             left += 1

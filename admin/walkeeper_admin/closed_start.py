@@ -1,6 +1,6 @@
 """Start a primary closed, and open it when a quorum has all WAL that it shows. A shell.
 
-    start_closed(settings, say=…) -> Opened
+    await start_closed(settings, say=…) -> Opened
 
 After a crash a primary shows commits that waited for the quorum and were never acknowledged. A
 failover may lose these. So pg_hba.conf admits a few roles alone until a commit has returned: that
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import asyncpg
 
+from walkeeper_admin.operators_commands import run_command
 from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
@@ -57,22 +57,22 @@ class Opened:
     closed_s: float
 
 
-def start_closed(settings: GateSettings, *, say: Callable[[str], None]) -> Opened:
+async def start_closed(settings: GateSettings, *, say: Callable[[str], None]) -> Opened:
     """Start the server, and return when clients are admitted.
 
     Raise Refused if the server runs already, or if it does not start. Wait without a limit for the
     quorum: until then the server stays closed.
     """
     hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
-    _refuse_running(settings.data_directory)
-    close(hba, settings.roles)
+    await asyncio.to_thread(_refuse_running, settings.data_directory)
+    await asyncio.to_thread(close, hba, settings.roles)
     say(f"{hba} admits {', '.join(settings.roles)} alone")
     began_s = time.monotonic()
-    _start(settings.command, settings.timeout_s)
-    asyncio.run(_wait_started(settings.dsn, settings.timeout_s))
-    lsn = asyncio.run(wait_durable(settings.dsn, say))
-    reopen(hba)
-    asyncio.run(_reload(settings.dsn))
+    await _start(settings.command, settings.timeout_s)
+    await _wait_started(settings.dsn, settings.timeout_s)
+    lsn = await wait_durable(settings.dsn, say)
+    await asyncio.to_thread(reopen, hba)
+    await _reload(settings.dsn)
     return Opened(lsn, time.monotonic() - began_s)
 
 
@@ -103,11 +103,12 @@ def reopen(hba: Path) -> bool:
     return True
 
 
-def open_by_hand(settings: GateSettings) -> bool:
+async def open_by_hand(settings: GateSettings) -> bool:
     """Admit all clients without a quorum; return False if the server was open already."""
-    was_closed = reopen(settings.hba_file or settings.data_directory / "pg_hba.conf")
+    hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
+    was_closed = await asyncio.to_thread(reopen, hba)
     with suppress(Refused):  # it does not run, and reads the rules when it starts
-        asyncio.run(_reload(settings.dsn))
+        await _reload(settings.dsn)
     return was_closed
 
 
@@ -142,16 +143,16 @@ def _refuse_running(data_directory: Path) -> None:
             )
 
 
-def _start(command: Sequence[str], timeout_s: float) -> None:
+async def _start(command: Sequence[str], timeout_s: float) -> None:
     try:
-        done = subprocess.run(command, timeout=timeout_s, stdin=subprocess.DEVNULL)
-    except FileNotFoundError as error:
-        raise Refused(f"{command[0]}: {error.strerror}. pg_hba.conf stays closed") from error
-    except subprocess.TimeoutExpired:
+        code = await run_command(command, timeout_s)
+    except TimeoutError:
         raise Refused(f"{command[0]} did not end within {timeout_s:g} s: use pg_ctl -w") from None
-    if done.returncode:
+    except OSError as error:
+        raise Refused(f"{command[0]}: {error.strerror}. pg_hba.conf stays closed") from error
+    if code:
         raise Refused(
-            f"{command[0]} ended with {done.returncode}: see the server's log. pg_hba.conf stays "
+            f"{command[0]} ended with {code}: see the server's log. pg_hba.conf stays "
             "closed, and the same command goes on"
         )
 

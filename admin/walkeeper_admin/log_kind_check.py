@@ -8,7 +8,6 @@ reports that.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from walkeeper_admin.status import gather
@@ -18,11 +17,11 @@ from walkeeper_common.errors import Refused
 ANSWER_TIMEOUT_S = 5.0
 
 
-def refuse_logical(safekeepers: Sequence[Address], cluster: str, why: str) -> None:
+async def refuse_logical(safekeepers: Sequence[Address], cluster: str, why: str) -> None:
     """Raise Refused, with `why`, if this is a logical log.
 
-    Block until all safekeepers have answered, for at most 5 s.
+    Wait until all safekeepers have answered, for at most 5 s.
     """
-    document = asyncio.run(gather(safekeepers, cluster, ANSWER_TIMEOUT_S))
+    document = await gather(safekeepers, cluster, ANSWER_TIMEOUT_S)
     if any(line["kind"] == "logical" for line in document["safekeepers"]):
         raise Refused(f"the log of cluster {cluster!r} is logical: it keeps changes, no WAL. {why}")

@@ -27,10 +27,10 @@ async def names(addresses: Sequence[Address], timeout_s: float) -> list[str]:
     """Return the names of all logs of these safekeepers; raise Refused if none answers."""
     question = StatusRequest("main")
     answers = await asyncio.gather(*(_asked(each, question, timeout_s) for each in addresses))
-    told = [json.loads(a.document) for a in answers if isinstance(a, StatusResponse)]
-    if not told:
+    documents = [json.loads(a.document) for a in answers if isinstance(a, StatusResponse)]
+    if not documents:
         raise Refused("; ".join(map(str, answers)))
-    return sorted({name for each in told for name in each.get("logs", each["clusters"])})
+    return sorted({name for each in documents for name in each.get("logs", each["clusters"])})
 
 
 async def listed(addresses: Sequence[Address], timeout_s: float) -> list[dict[str, Any]]:

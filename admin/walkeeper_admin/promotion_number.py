@@ -11,7 +11,6 @@ removes it then; a promotion after that needs another `settle`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -40,7 +39,7 @@ RIGHTS = (
 )
 
 
-def prepare_number(
+async def prepare_number(
     dsn: str,
     safekeepers: Sequence[Address],
     cluster: str,
@@ -52,10 +51,10 @@ def prepare_number(
 
     Return None, with a warning, if too many safekeepers are too old to reserve one. Raise Refused
     if the promotion might take the number of another one."""
-    owner, directory = asyncio.run(_identity(dsn))
+    owner, directory = await _identity(dsn)
     number = after
     while True:
-        reserved = reserve(safekeepers, cluster, owner, after=number)
+        reserved = await reserve(safekeepers, cluster, owner, after=number)
         if reserved is None:
             say(
                 "no timeline number is reserved for the promotion: safekeepers of an older version "
@@ -63,7 +62,7 @@ def prepare_number(
             )
             return None
         number = reserved
-        if asyncio.run(_placed(dsn, directory, after=after, number=number)):
+        if await _placed(dsn, directory, after=after, number=number):
             return number
 
 

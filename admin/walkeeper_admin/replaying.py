@@ -26,7 +26,7 @@ SAY_EVERY_S = 10.0
 LOOK = "SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text"
 
 
-def make_promotable(
+async def make_promotable(
     dsn: str,
     safekeepers: Sequence[Address],
     cluster: str,
@@ -41,12 +41,11 @@ def make_promotable(
     Raise Refused if it has not replayed the whole log in time, or if its WAL is another one (R23).
     """
     where = Where(tuple(safekeepers), cluster)
-    refuse_another_branch(dsn, where)
-    retain_what_tells(dsn, slot, say=say)
-    replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
-    replayed_lsn = asyncio.run(replaying)
-    vouch(dsn, where, timeout_s=timeout_s, say=say)
-    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
+    await refuse_another_branch(dsn, where)
+    await retain_what_tells(dsn, slot, say=say)
+    replayed_lsn = await wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
+    await vouch(dsn, where, timeout_s=timeout_s, say=say)
+    number = await prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
     return replayed_lsn, number
 
 
@@ -81,13 +80,13 @@ async def wait_replayed(
             await asyncio.sleep(POLL_S)
 
 
-def retain_what_tells(dsn: str, slot: str, *, say: Callable[[str], None]) -> None:
+async def retain_what_tells(dsn: str, slot: str, *, say: Callable[[str], None]) -> None:
     """Make the retention slot on the standby, for the comparison after its promotion (R22).
 
     A failure is a warning: most promotions pass without the slot."""
     name = retention_slot(slot)
     try:
-        asyncio.run(reserve(dsn, name))
+        await reserve(dsn, name)
     except Refused as error:
         say(
             f"no replication slot {name} on the standby: {error}. Promoted behind a long "

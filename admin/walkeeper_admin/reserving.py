@@ -26,13 +26,15 @@ ASK_TIMEOUT_S = 5.0
 TRIES_MAX = 256
 
 
-def reserve(addresses: Sequence[Address], cluster: str, owner: str, *, after: int) -> int | None:
+async def reserve(
+    addresses: Sequence[Address], cluster: str, owner: str, *, after: int
+) -> int | None:
     """Return the first number greater than `after` that is the owner's.
 
     Return None if safekeepers of an older version are needed for a quorum. Raise Refused with the
     reasons if a quorum does not answer."""
     for number in range(after + 1, after + 1 + TRIES_MAX):
-        answers = asyncio.run(_ask_all(addresses, ReserveTimeline(cluster, number, owner)))
+        answers = await _ask_all(addresses, ReserveTimeline(cluster, number, owner))
         reserved = [answer for answer in answers if isinstance(answer, TimelineReserved)]
         if is_quorum([answer for answer in reserved if answer.owner == owner], reserved):
             return number

@@ -113,12 +113,12 @@ async def asked_primary(
 
     The time of the last change is the report's if that says the same. A role without pg_monitor
     sees no state, so there the report says if WAL comes."""
-    told = await _primarys_answer(dsn, proposer)
+    found = await _primarys_answer(dsn, proposer)
     last = reported or {}
-    if told["streaming"] is None:
-        told["streaming"] = bool(last.get("streaming"))
-    is_same = all(last.get(name) == told[name] for name in CHANGES)
-    return {**told, "since": last.get("since") if is_same else None}
+    if found["streaming"] is None:
+        found["streaming"] = bool(last.get("streaming"))
+    is_same = all(last.get(name) == found[name] for name in CHANGES)
+    return {**found, "since": last.get("since") if is_same else None}
 
 
 async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
@@ -158,18 +158,18 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
         return {**shown, "reachable": True, "error": answer.text}
     if not isinstance(answer, StatusResponse):
         return {**shown, "error": f"it answered with {type(answer).__name__}"}
-    told: dict[str, Any] = json.loads(answer.document)
-    if told.get("clock_s") is not None:  # the middle of the two is when it looked at its clock
-        told["clock_skew_s"] = round(told["clock_s"] - (asked_s + time()) / 2, 3)
-    return {**shown, "reachable": True, **told}
+    document: dict[str, Any] = json.loads(answer.document)
+    if document.get("clock_s") is not None:  # the middle of the two is when it looked at its clock
+        document["clock_skew_s"] = round(document["clock_s"] - (asked_s + time()) / 2, 3)
+    return {**shown, "reachable": True, **document}
 
 
 def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the newest configuration of the log that most answers are of, or None."""
-    told = [answer["cluster"] for answer in answers if "cluster" in answer]
-    logs = Counter(facts.get("log_uuid") for facts in told)
+    known = [answer["cluster"] for answer in answers if "cluster" in answer]
+    logs = Counter(facts.get("log_uuid") for facts in known)
     rank = {log_uuid: (count, log_uuid or "") for log_uuid, count in logs.items()}
-    return max(told, key=lambda f: (rank[f.get("log_uuid")], f["generation"])) if told else None
+    return max(known, key=lambda f: (rank[f.get("log_uuid")], f["generation"])) if known else None
 
 
 def _of_this_log(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
@@ -320,8 +320,8 @@ def _primary(
     known: Sequence[dict[str, Any]], leader: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return the newest report of the proposer that leads, or None."""
-    told = [a["primary"] for a in known if _hears(a, leader) and a.get("primary")]
-    return max(told, key=lambda primary: primary["since"] or "", default=None)
+    reports = [a["primary"] for a in known if _hears(a, leader) and a.get("primary")]
+    return max(reports, key=lambda primary: primary["since"] or "", default=None)
 
 
 def _reported_away(
@@ -330,9 +330,11 @@ def _reported_away(
     """Return the members that the proposer that leads has no answer of, or None without a report.
 
     Each safekeeper has the last report that it received. The one with the newest absence counts."""
-    told = [a["away"] for a in known if _hears(a, leader) and a.get("away") is not None]
+    reports = [a["away"] for a in known if _hears(a, leader) and a.get("away") is not None]
     return max(
-        told, key=lambda away: max((each["since"] or "" for each in away), default=""), default=None
+        reports,
+        key=lambda away: max((each["since"] or "" for each in away), default=""),
+        default=None,
     )
 
 

@@ -1,6 +1,6 @@
 """A planned hand-over: the primary stops, its standby takes over, and no commit is lost. A shell.
 
-    switch_over(settings, say=…) -> Switched
+    await switch_over(settings, say=…) -> Switched
 
 Everything that can be checked is checked while the primary still works: then a refusal costs no
 commit. Commits stop when the command of the operator begins to stop the primary. They go on when
@@ -13,13 +13,13 @@ standby has all of it, and the old primary can come back as a standby without pg
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import asyncpg
 
+from walkeeper_admin.operators_commands import run_in_shell
 from walkeeper_admin.primary.standby_names import PARAMETER, configuration_line, setting_for
 from walkeeper_admin.replaying import make_promotable
 from walkeeper_common.addresses import Address
@@ -84,24 +84,24 @@ class StandbyState:
     followers: tuple[str, ...]
 
 
-def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> Switched:
-    """Hand over from the primary to the standby. Block until a commit has returned there.
+async def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> Switched:
+    """Hand over from the primary to the standby. Wait until a commit has returned there.
 
     Raise Refused before anything has changed, or with the steps that bring the old primary back.
     """
-    flush_lsn = asyncio.run(_flush_lsn(settings.primary))
-    state = asyncio.run(_standby_state(settings.standby))
+    flush_lsn = await _flush_lsn(settings.primary)
+    state = await _standby_state(settings.standby)
     reason = reason_against(state, flush_lsn)
     if reason is not None:
         raise Refused(f"{reason}. The primary works on and no server was changed")
-    refuse_another_branch(settings.standby, Where(settings.safekeepers, settings.cluster))
+    await refuse_another_branch(settings.standby, Where(settings.safekeepers, settings.cluster))
     say("the primary writes a checkpoint, so that it stops quickly")
-    asyncio.run(_checkpoint(settings.primary, settings.timeout_s))
+    await _checkpoint(settings.primary, settings.timeout_s)
     began_s = time.monotonic()
-    _stop(settings, say)
+    await _stop(settings, say)
     stopped_s = time.monotonic() - began_s
     try:
-        return _take_over(settings, began_s, stopped_s, say)
+        return await _take_over(settings, began_s, stopped_s, say)
     except Refused as error:
         raise Refused(
             f"{error}. The old primary is stopped and commits are not possible. Mend this and run "
@@ -161,25 +161,15 @@ async def _checkpoint(dsn: str, timeout_s: float) -> None:
         await sql.execute("CHECKPOINT", timeout=timeout_s)
 
 
-def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
+async def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
     """Run the operator's command; raise Refused if the primary still answers after it."""
     say(f"stopping the primary: {settings.stop}")
     try:
-        done = subprocess.run(
-            settings.stop,
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=settings.timeout_s,
-        )
-        code, output = done.returncode, done.stdout
-    except subprocess.TimeoutExpired:
+        code, output = await run_in_shell(settings.stop, settings.timeout_s)
+    except TimeoutError:
         code, output = -1, f"no end within {settings.timeout_s:g} s"
     last = in_one_line(output)[-200:]
-    if asyncio.run(_answers(settings.primary)):
+    if await _answers(settings.primary):
         raise Refused(
             f"the primary still accepts connections after --stop, which ended with {code} "
             f"({last}). No standby was promoted: stop that server, or correct --stop, and repeat"
@@ -196,12 +186,12 @@ async def _answers(dsn: str) -> bool:
         return False
 
 
-def _take_over(
+async def _take_over(
     settings: SwitchoverSettings, began_s: float, stopped_s: float, say: Callable[[str], None]
 ) -> Switched:
     addresses, cluster, timeout_s = settings.safekeepers, settings.cluster, settings.timeout_s
-    end = asyncio.run(settle(addresses, cluster, seal=True, timeout_s=timeout_s, linger_s=LINGER_S))
-    _, timeline = make_promotable(
+    end = await settle(addresses, cluster, seal=True, timeout_s=timeout_s, linger_s=LINGER_S)
+    _, timeline = await make_promotable(
         settings.standby,
         addresses,
         cluster,
@@ -211,7 +201,7 @@ def _take_over(
         say=say,
     )
     say(f"promoting the standby at {end.consensus_lsn}")
-    asyncio.run(_promote(settings.standby, timeout_s))
+    await _promote(settings.standby, timeout_s)
     return Switched(end.consensus_lsn, timeline, stopped_s, time.monotonic() - began_s)
 
 

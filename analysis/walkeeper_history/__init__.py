@@ -3,5 +3,7 @@
 Engine-free: numpy and pyarrow. Spark is only in `pyspark_pgwal`.
 
     rows/      from a segment's records to rows, column by column, one segment at a time
-    tables, find, lsn_of_time, parquet, follow, segment_index, report/    what people ask for
+    tables, find, lsn_of_time, parquet, follow, report/    what people ask for
+segment_index, segment_facts, indexed_find             segments that a query need not read
+change_files                                           the sink of a stream of changes
 """

@@ -267,6 +267,6 @@ class ChangeFiles:
             ) from error
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
-        """Tell how far the log went."""
+        """Write into `position.json` how far the log went."""
         text = json.dumps({"lsn": str(Lsn(end)), **facts}, indent=1)
         self.objects.put(BEAT, text.encode() + b"\n")

@@ -63,7 +63,10 @@ class Follower:
         plan = self._plan()
         if self.next_lsn < plan.segments[0].first_lsn and plan.segments[0].begin_lsn > 0:
             first = plan.segments[0]
-            missing = f"{self._files.shown(first.path)}: WAL before it is gone before it was read"
+            missing = (
+                f"{self._files.shown(first.path)}: the WAL before this segment was removed before "
+                "it was read: read an archive that has it, or begin at a later LSN"
+            )
             raise HistoryError(missing)
         for index in range(len(plan.segments)):
             reading = self._reader.read(plan.reachable, index)

@@ -48,7 +48,7 @@ def read_with(
 
 
 def _ask_for_families(deeds: SegmentDeeds, asked: set[int], *, asks_all: bool) -> None:
-    """Add the transactions and subtransactions that belong to those asked for."""
+    """Add the transactions and subtransactions that belong to the requested ones."""
     if asks_all:
         asked.update(deeds.deeds)
     for end in deeds.ends:

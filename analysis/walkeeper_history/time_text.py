@@ -22,7 +22,7 @@ def parse_time(text: str) -> datetime:
     """Return the moment of a text. Raises ValueError if it is none."""
     found = _DATE_AND_TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r}: neither a date nor one with a time behind it")
+        raise ValueError(f"{text!r}: neither a date nor a date with a time after it")
     date, clock, fraction, zone = found.groups("")
     whole = clock.removesuffix(fraction) if fraction else clock
     moment = _parse(date + (whole or "T00") + zone.replace("UTC", "Z"))

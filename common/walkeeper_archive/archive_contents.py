@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from walkeeper_archive.layout import ArchivedObject, Kind, WalFile
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.timelines import timeline_file_name
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Contents:
         for timeline in sorted(self.timelines):
             part = self.timelines[timeline]
             if part.has_history:
-                found.append(WalFile(timeline, f"{timeline:08X}.history"))
+                found.append(WalFile(timeline, timeline_file_name(timeline)))
             found += [part.segments[lsn] for lsn in sorted(part.segments)]
             found += sorted(part.partials)
         return found
@@ -111,14 +112,14 @@ def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> 
             yield _missing(contents, timeline, runs[-1][1], tail_lsn)
         if timeline > 1 and not contents.timelines[timeline].has_history:
             yield (
-                f"{timeline:08X}.history is missing: no restore can find its way to timeline "
-                f"{timeline}"
+                f"{timeline_file_name(timeline)} is missing: no restore can find its way to "
+                f"timeline {timeline}"
             )
-    told: set[tuple[int, Lsn, Lsn]] = set()
+    yielded: set[tuple[int, Lsn, Lsn]] = set()
     for timeline, parents in sorted(histories.items()):
         for owner, begin, end in _missing_at_fork(contents, timeline, parents):
-            if begin < end and (owner, begin, end) not in told:
-                told.add((owner, begin, end))
+            if begin < end and (owner, begin, end) not in yielded:
+                yielded.add((owner, begin, end))
                 text = _missing(contents, owner, begin, end)
                 yield f"gap between timelines {parents[-1][0]} and {timeline}: {text}"
 

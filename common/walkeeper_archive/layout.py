@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.timelines import timeline_file_name
 
 ZSTD_SUFFIX = ".zst"
 RECEIPT_SUFFIX = ".sha256"
@@ -106,7 +107,7 @@ def partial_file(timeline: int, end_lsn: Lsn, segment_bytes: int) -> WalFile:
 
 def history_file(timeline: int) -> WalFile:
     """Return `0000000N.history`, in the folder of the timeline that it names."""
-    return WalFile(timeline, f"{timeline:08X}.history")
+    return WalFile(timeline, timeline_file_name(timeline))
 
 
 def file_named(name: str) -> WalFile | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -38,17 +38,29 @@ def timeline_file_name(timeline: int) -> str:
 def parse_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
     """Return (timeline, LSN where it ended) of each ancestor, the oldest first."""
     found = (TIMELINE_FILE_LINE.match(line) for line in content.splitlines())
-    return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]
+    return [_ancestor(match) for match in found if match]
 
 
 def checked_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
     """Return the ancestors as `parse_timeline_file`; raise ValueError for a line that is none."""
-    for line in content.splitlines():
+    return [(timeline, end_lsn) for _, timeline, end_lsn in timeline_file_lines(content)]
+
+
+def timeline_file_lines(content: bytes) -> Iterator[tuple[int, int, Lsn]]:
+    """Yield (number of the line, timeline, LSN where it ended); raise ValueError for any other."""
+    for number, line in enumerate(content.splitlines(), 1):
         text = line.strip()
-        if text and not text.startswith(b"#") and not TIMELINE_FILE_LINE.match(line):
+        if not text or text.startswith(b"#"):
+            continue
+        match = TIMELINE_FILE_LINE.match(line)
+        if match is None:
             shown = text[:80].decode("utf-8", "replace")
-            raise ValueError(f"not a line of a timeline history: {shown!r}")
-    return parse_timeline_file(content)
+            raise ValueError(f"line {number} is not a timeline and an LSN: {shown!r}")
+        yield number, *_ancestor(match)
+
+
+def _ancestor(match: re.Match[bytes]) -> tuple[int, Lsn]:
+    return int(match[1]), Lsn(int(match[2], 16) << 32 | int(match[3], 16))
 
 
 def ancestor_file(content: bytes, timeline: int) -> bytes | None:
@@ -172,10 +184,10 @@ def extended_over(
     ]
     if entries[0].timeline != first.timeline:  # the log goes on at a fork: the sealed part is over
         entries[0] = replace(entries[0], sealed=False)
-    told = (*extended(donor, entries[0]), *entries[1:])
+    longer = (*extended(donor, entries[0]), *entries[1:])
     seen: set[int] = set()
     history: list[Fragment] = []
-    for entry in told:  # a file once a timeline; the log's own has the files of its ancestors
+    for entry in longer:  # a file once a timeline; the log's own has the files of its ancestors
         needed = entry.timeline >= first.timeline and entry.timeline not in seen
         seen.add(entry.timeline)
         text = known.get(entry.timeline, b"") if needed else b""

@@ -13,7 +13,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef struct Appends:
     # What frames of the next WAL say, all of them together.
     uint64_t end_lsn
-    uint64_t told_commit_lsn
+    uint64_t leader_commit_lsn
     uint64_t restart_lsn
     uint64_t wal_bytes
     int pieces
@@ -23,7 +23,7 @@ cdef class AppendPath:
     cdef unsigned char term[TERM_BYTES]
     cdef unsigned char ack[ACK_BYTES]
     cdef readonly uint64_t end_lsn
-    cdef uint64_t limit_lsn, told_commit_lsn, restart_lsn, file_lsn
+    cdef uint64_t limit_lsn, leader_commit_lsn, restart_lsn, file_lsn
     cdef bint knows_pages, has_news, is_quick
     cdef int descriptor
     cdef object tail, now_s
@@ -45,7 +45,7 @@ cdef class AppendPath:
         memcpy(self.term, <const unsigned char *>head + TERM_AT, TERM_BYTES)
         memcpy(self.ack, <const unsigned char *>ack, ACK_BYTES)
         self.end_lsn = be64(<const unsigned char *>head + BEGIN_AT)
-        self.told_commit_lsn = be64(<const unsigned char *>head + COMMIT_AT)
+        self.leader_commit_lsn = be64(<const unsigned char *>head + COMMIT_AT)
         self.restart_lsn = be64(<const unsigned char *>head + RESTART_AT)
         self.limit_lsn = min(expected.limit_lsn, tail.end_lsn)
         self.knows_pages = expected.knows_pages
@@ -77,7 +77,7 @@ cdef class AppendPath:
             self.acknowledge(found.end_lsn)  # R9: only now, and before all work that can wait
             self.groups_written += 1
             self.end_lsn = found.end_lsn
-        self.told_commit_lsn = found.told_commit_lsn
+        self.leader_commit_lsn = found.leader_commit_lsn
         if found.restart_lsn > self.restart_lsn:
             self.restart_lsn = found.restart_lsn
         if not self.has_news:
@@ -92,7 +92,7 @@ cdef class AppendPath:
         if not self.has_news:
             return None
         self.has_news = False
-        return self.end_lsn, self.told_commit_lsn, self.restart_lsn
+        return self.end_lsn, self.leader_commit_lsn, self.restart_lsn
 
     cdef int took(self, double started_s, double written_s, double synced_s) except -1:
         """Keep the times of a write. Hand them over if it may end what the loop may wait for.
@@ -123,7 +123,7 @@ cdef class AppendPath:
         cdef uint64_t begin, end, restart, length, wal_bytes, commit = 0
         cdef const unsigned char *frame
         cdef const unsigned char *wal
-        found.end_lsn, found.told_commit_lsn = self.end_lsn, self.told_commit_lsn
+        found.end_lsn, found.leader_commit_lsn = self.end_lsn, self.leader_commit_lsn
         found.restart_lsn = found.wal_bytes = 0
         found.pieces = 0
         while size - at >= APPEND_BYTES and found.pieces < PIECES_MAX:
@@ -142,7 +142,7 @@ cdef class AppendPath:
                 return 0
             if end >= self.limit_lsn:
                 return 0
-            if commit < found.told_commit_lsn:
+            if commit < found.leader_commit_lsn:
                 return 0
             if wal_bytes > <uint64_t>(size - at - APPEND_BYTES):
                 break
@@ -157,13 +157,13 @@ cdef class AppendPath:
                 self.parts[found.pieces].iov_len = wal_bytes
                 found.pieces += 1
                 found.wal_bytes += wal_bytes
-            found.end_lsn, found.told_commit_lsn = end, commit
+            found.end_lsn, found.leader_commit_lsn = end, commit
             if restart > found.restart_lsn:
                 found.restart_lsn = restart
             at = end_at
         if not found.pieces:
-            # A heartbeat is answered, by the core, unless it came to tell of commit_lsn.
-            if at != APPEND_BYTES or self.told_commit_lsn >= min(commit, found.end_lsn):
+            # A heartbeat is answered, by the core, unless it brings a new commit_lsn.
+            if at != APPEND_BYTES or self.leader_commit_lsn >= min(commit, found.end_lsn):
                 return 0
         return at
 

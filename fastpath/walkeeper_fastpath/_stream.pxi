@@ -19,9 +19,9 @@ cdef class StreamPath:
     cdef int zones[2][2 * MEMBERS_MAX]
     cdef int ack_zones[2]
     cdef int set_count, member_count
-    cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, told_commit_lsn
+    cdef uint64_t start_lsn, restart_lsn_max, restart_lsn, sent_commit_lsn
     cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
-    cdef bint has_news, has_told
+    cdef bint has_news, is_notified
     cdef int put_offs  # since `settled`
     cdef list channels, sent
     cdef object leader, waiting  # the driver, until the template is void, and its events
@@ -40,7 +40,7 @@ cdef class StreamPath:
             raise ValueError(f"{expected.sets=} {len(frame)=}")
         memcpy(self.head, <const unsigned char *>frame, APPEND_BYTES)
         self.end_lsn, self.commit_lsn = be64(self.head + BEGIN_AT), be64(self.head + COMMIT_AT)
-        self.told_commit_lsn, self.restart_lsn = self.commit_lsn, be64(self.head + RESTART_AT)
+        self.sent_commit_lsn, self.restart_lsn = self.commit_lsn, be64(self.head + RESTART_AT)
         self.member_count = len(expected.links)
         for i in range(self.member_count):
             frame = expected.acks[i]
@@ -79,7 +79,7 @@ cdef class StreamPath:
     def puts_off(self):
         if self.owed_lsn == 0 or self.put_offs == PUT_OFFS_MAX or not self.sent:
             return False
-        if not self.owed_lsn <= self.told_commit_lsn < self.commit_lsn:
+        if not self.owed_lsn <= self.sent_commit_lsn < self.commit_lsn:
             return False
         if self.unsettled_bytes * 4 > self.unsettled_bytes_max:
             return False
@@ -94,7 +94,7 @@ cdef class StreamPath:
         return self.send_led(begin_lsn, wal)
 
     cdef bint send_led(self, uint64_t begin_lsn, memoryview wal) except -1:
-        """Send, and tell the leader that there is news; do nothing if the template is void."""
+        """Send, and notify the leader of news; do nothing if the template is void."""
         leader = self.leader
         if leader is None or leader.is_running:
             return False
@@ -102,7 +102,7 @@ cdef class StreamPath:
         try:
             is_sent = self.send(begin_lsn, wal)
             if is_sent:
-                self.tell(leader)
+                self.notify(leader)
         finally:
             leader.is_running = False
         if self.waiting:
@@ -110,28 +110,28 @@ cdef class StreamPath:
         return is_sent
 
     def acknowledge(self, int link, bytearray memory not None, Py_ssize_t size):
-        cdef uint64_t told_lsn = 0
+        cdef uint64_t report_lsn = 0
         leader = self.leader
         if leader is None or leader.is_running:
             return 0
-        if not self.take_acks(link, memory, size, &told_lsn):
+        if not self.take_acks(link, memory, size, &report_lsn):
             return 0
         leader.is_running = True
         try:
-            if told_lsn:  # commits wait for this
-                if self.primary is None or not self.primary.report(told_lsn, self.feedback):
-                    leader.report(told_lsn, self.feedback)
-            self.tell(leader)
+            if report_lsn:  # commits wait for this
+                if self.primary is None or not self.primary.report(report_lsn, self.feedback):
+                    leader.report(report_lsn, self.feedback)
+            self.notify(leader)
         finally:
             leader.is_running = False
         if self.waiting:
             leader.run_waiting()
         return size
 
-    cdef int tell(self, leader) except -1:
-        """Tell the leader once that `settled` has news."""
-        if self.has_news and not self.has_told:
-            self.has_told = True
+    cdef int notify(self, leader) except -1:
+        """Notify the leader once that `settled` has news."""
+        if self.has_news and not self.is_notified:
+            self.is_notified = True
             leader.on_news()
         return 0
 
@@ -183,7 +183,7 @@ cdef class StreamPath:
         put_be64(self.head + RESTART_AT, self.restart_lsn)
         put_be32(self.head + CRC_AT, <uint32_t>crc)
         self.end_lsn = begin_lsn + <uint64_t>size
-        self.told_commit_lsn, self.has_news = self.commit_lsn, True
+        self.sent_commit_lsn, self.has_news = self.commit_lsn, True
         self.unsettled_bytes += <uint64_t>size
         self.sent.append((held, crc))
         for channel in self.channels:
@@ -191,13 +191,13 @@ cdef class StreamPath:
         return True
 
     def take(self, int link, bytearray memory not None, Py_ssize_t size):
-        cdef uint64_t told_lsn = 0
-        return told_lsn if self.take_acks(link, memory, size, &told_lsn) else None
+        cdef uint64_t report_lsn = 0
+        return report_lsn if self.take_acks(link, memory, size, &report_lsn) else None
 
     cdef bint take_acks(
-        self, int link, bytearray memory, Py_ssize_t size, uint64_t *told_lsn
+        self, int link, bytearray memory, Py_ssize_t size, uint64_t *report_lsn
     ) except -1:
-        """Take whole acks. `told_lsn` becomes the LSN to report if commit_lsn moves."""
+        """Take whole acks. `report_lsn` becomes the LSN to report if commit_lsn moves."""
         cdef int i
         cdef Py_ssize_t at
         cdef uint64_t flush_lsn, durable_commit_lsn = 0
@@ -231,7 +231,7 @@ cdef class StreamPath:
         if self.commit_moves():
             flush_lsn = min(self.commit_lsn, self.end_lsn)
             if flush_lsn >= self.start_lsn:
-                told_lsn[0] = flush_lsn
+                report_lsn[0] = flush_lsn
         return True
 
     cdef bint commit_moves(self) noexcept:
@@ -296,6 +296,6 @@ cdef class StreamPath:
         for i in range(self.member_count):
             self.has_acked[i] = False
         sent, self.sent = self.sent, []
-        self.has_news = self.has_told = False
+        self.has_news = self.is_notified = False
         self.unsettled_bytes = self.put_offs = 0
-        return self.commit_lsn, self.told_commit_lsn, sent, acks
+        return self.commit_lsn, self.sent_commit_lsn, sent, acks

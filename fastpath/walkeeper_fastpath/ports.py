@@ -232,11 +232,11 @@ class FastStream(Protocol):
         ...
 
     def stream(self, begin_lsn: int, wal: memoryview, /) -> bool:
-        """Send WAL as `send` does, and tell the leader."""
+        """Send WAL as `send` does, and notify the leader."""
         ...
 
     def acknowledge(self, link: int, memory: bytearray, size: int, /) -> int:
-        """Take acks as `take` does, report, and tell the leader.
+        """Take acks as `take` does, report, and notify the leader.
 
         Return `size`, or 0, with no effect, if the core has to see them."""
         ...

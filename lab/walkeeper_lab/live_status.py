@@ -27,7 +27,7 @@ class LiveStatus(LiveConsole):
 
     def __init__(self) -> None:
         super().__init__(cast("IO[str]", Audience(sys.stdout)))
-        self._told = ""
+        self._last_sentence = ""
         self.events = RecentEvents()
 
     def say(self, text: str) -> None:
@@ -46,11 +46,11 @@ class LiveStatus(LiveConsole):
         sentence = f"{text}; primary: {primary_state(document)}"
         if self.is_terminal:
             self.update(Group(_table(document), _summary(document)))
-        elif sentence != self._told:
+        elif sentence != self._last_sentence:
             self.console.print(f"status: {sentence}")
-        if sentence != self._told:
+        if sentence != self._last_sentence:
             self.events.add(LEVELS[code], f"status: {sentence}", int(time()))
-        self._told = sentence
+        self._last_sentence = sentence
 
 
 def _table(document: dict[str, Any]) -> Table:

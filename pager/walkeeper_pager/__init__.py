@@ -1,9 +1,13 @@
 """The reference pager: a log's pages, of any LSN within a bounded history.
 
 received_wal     the log as it came, in files that survive a crash
+base_pages       the pages of the base backup
+page_table       pages as they are at the horizon, over the base backup (SQLite)
 block_index      the records of a segment that refer to a block
 page_redo        a page brought from one LSN to another, or the reason why it cannot be
-page_table       pages as they are at the horizon, over a base backup (SQLite)
-pager            the three together: page(relation, fork, block, LSN)
+folding          a segment's records put into the page table, as the horizon passes them
+pager            all of these together: page(place, block, LSN)
 following        the log from one safekeeper after another
+page_requests    pages over HTTP, page_names their names and errors
+daemon           the threads and the event loop, metrics their figures
 """

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_pager.pager import Pager
 from walkeeper_wal.errors import LOGICAL_LOG, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
@@ -105,11 +106,15 @@ class Following:
                 f"backup of system {pager.base.system_id}"
             )
         if state.segment_bytes != pager.wal.segment_bytes:
-            raise Foreign(f"{address}: segments of {state.segment_bytes} bytes")
+            raise Foreign(
+                f"{address} has segments of {state.segment_bytes} bytes, and this pager's have "
+                f"{pager.wal.segment_bytes}: name a base backup of that server, and an empty "
+                "--data-dir"
+            )
         is_behind = state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None
         if is_behind and state.timeline == pager.wal.timeline:
             raise Unavailable(
-                f"{address}: has the log up to {Lsn(state.commit_lsn)}, less than is here"
+                f"{address} has the log up to {Lsn(state.commit_lsn)}, less than this pager"
             )
 
     def _timeline_at(self, link: SafekeeperLink, state: ServedWal, lsn: int) -> int:
@@ -118,8 +123,8 @@ class Following:
         history = b""
         if state.timeline > 1:
             history = link.history(state.timeline)
-            name = f"{state.timeline:08X}.history"
-            path = parse_history(history.decode(errors="replace"), state.timeline, name)
+            name = timeline_file_name(state.timeline)
+            path = parse_history(history, state.timeline, name)
         ours = self.pager.wal.timeline
         left = next((each.end_lsn for each in path if each.timeline == ours), -1)
         if ours is not None and left < self.pager.applied_lsn:
@@ -141,7 +146,7 @@ class Following:
     def _stream(
         self, link: SafekeeperLink, address: str, begin: int, timeline: int, stop: threading.Event
     ) -> None:
-        """Write the stream to the files until the timeline ends; raise if something is wrong."""
+        """Write the stream to the files until its timeline ends; raise Unavailable if it breaks."""
         wal, at = self.pager.wal, begin
         link.start_stream(begin, timeline)
         logger.info("following %s from %s on timeline %d", address, Lsn(begin), timeline)
@@ -182,7 +187,7 @@ class Following:
                 link.close()
             if ahead > at:
                 self._turn = self.addresses.index(other) - 1
-                raise Unavailable(f"{address}: nothing came since {Lsn(at)}; {other} has more")
+                raise Unavailable(f"{address} sent no WAL after {Lsn(at)}, and {other} has more")
 
     def _from_archive(self) -> None:
         """Take whole segments from the archive, as far as they go."""
@@ -214,4 +219,4 @@ class Following:
             file = archived_file(path, size)
             if file is not None and file.segment is None and file.timeline == timeline:
                 return self.archive.read(path).tobytes()
-        raise HistoryError(f"{self.archive.shown('')}: no {timeline:08X}.history in it")
+        raise HistoryError(f"{self.archive.shown('')}: no {timeline_file_name(timeline)} in it")

@@ -2,7 +2,7 @@
 
 GET /page?relation=1663/5/16384&block=0[&fork=main][&lsn=0/5A3F2B8][&timeout=10]
 200   the page's 8192 bytes, with its LSN in X-Walkeeper-LSN
-else  `{"error": kind, "message": text}` with a kind and a code of `places`
+else  `{"error": kind, "message": text}` with the kind and the status of a PageError
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ class Pager:
     def trim(self) -> bool:
         """Fold segments older than the history to keep into the horizon's pages.
 
-        Return whether there was one. A call folds up to FOLD_BYTES_MAX of them, and pages can be
-        had meanwhile.
+        Return whether there was one. A call folds up to FOLD_BYTES_MAX of them, and readers get
+        pages meanwhile.
         """
         with self._lock:
             limit = self.applied_lsn - self.history_bytes
@@ -259,7 +259,7 @@ class Pager:
             if at < oldest:
                 raise BeforeHorizon(
                     f"{Lsn(at)} is before the history that is kept, which begins at {Lsn(oldest)}; "
-                    "--history keeps more of what is to come"
+                    "a larger --history keeps more from now on"
                 )
             return self._found(self._page_at(place, block, at), place, block, at), at
 

@@ -1,4 +1,4 @@
-"""The log as it was received, in PostgreSQL's segment files, which a crash may cut but not bend.
+"""The log as it was received, in PostgreSQL's segment files; a crash can only cut off its end.
 
     wal = ReceivedWal(directory, segment_bytes)
     wal.write(lsn, data); wal.sync(); wal.read(begin, end); wal.remove_before(lsn)
@@ -19,6 +19,7 @@ from pathlib import Path
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
 from walkeeper_common.shell.files.sync_path import sync_path
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_wal.errors import DamagedWal, HistoryError
 
 FILE_MODE = 0o600
@@ -75,7 +76,7 @@ class ReceivedWal:
 
     def switch(self, timeline: int, history: bytes) -> None:
         """Go on from the present end on another timeline."""
-        _write_whole(self.root / f"{timeline:08X}.history", history)
+        _write_whole(self.root / timeline_file_name(timeline), history)
         if self.end_lsn is None or self.end_lsn % self.segment_bytes == 0:
             return
         begin = self.end_lsn // self.segment_bytes * self.segment_bytes

@@ -53,12 +53,12 @@ def run(settings: ProposerSettings) -> int:
 
 
 async def _main(settings: ProposerSettings) -> int:
-    told = False
+    is_announced = False
 
     def tell(what: str) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal is_announced
+        if not is_announced:
+            is_announced = True
             name = f"proposer {settings.application_name} for cluster {settings.cluster}"
             announce_ready(f"{name}, {what}")
 

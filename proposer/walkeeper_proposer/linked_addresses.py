@@ -40,28 +40,28 @@ class LinkedAddresses:
 
     def _decided(self, configuration: Configuration) -> list[str]:
         """Keep or drop each newcomer, once it is known whether it became a member."""
-        told = []
+        notes = []
         for name, address in list(self._joining.items()):
             if name in configuration.newcomers:
                 continue
             del self._joining[name]
             if name in configuration.members:
                 self._joined[name] = address
-                told.append(_put_it(address))
+                notes.append(_put_it(address))
             else:
-                told.append(self._dropped(address, "does not become a member"))
+                notes.append(self._dropped(address, "does not become a member"))
         for name, address in list(self._joined.items()):
             if name not in configuration.everyone:
                 del self._joined[name]
-                told.append(self._dropped(address, "is no member any more"))
-        return told
+                notes.append(self._dropped(address, "is no member any more"))
+        return notes
 
     def _dropped(self, address: Address, why: str) -> str:
         self.all = tuple(each for each in self.all if each != address)
         return f"safekeeper at {shown_address(address)} {why}: its link is dropped"
 
     def _added(self, configuration: Configuration) -> list[str]:
-        told = []
+        notes = []
         for number, text in joined_entries(configuration):
             address = parse_address(text)
             member = _member(configuration, number)
@@ -79,10 +79,10 @@ class LinkedAddresses:
             if name:
                 self._joining[name] = address
                 shown = shown_address(address)
-                told.append(f"safekeeper at {shown} is to become a member: connecting to it")
+                notes.append(f"safekeeper at {shown} is to become a member: connecting to it")
             else:
-                told.append(_put_it(address))
-        return told
+                notes.append(_put_it(address))
+        return notes
 
 
 def _member(configuration: Configuration, number: str) -> str:

@@ -92,18 +92,18 @@ class SafekeeperLinks:
                 group.create_task(self._keep_up(link), name=f"link to {link}")
 
     async def _keep_up(self, link: _Link) -> None:
-        pause_s, told = PAUSE_S_MIN, ""
+        pause_s, last_reason = PAUSE_S_MIN, ""
         try:
             while True:
                 try:
                     await self._connect(link)
                 except (OSError, TimeoutError) as error:
                     reason = str(error) or "no answer"
-                    if reason != told:
+                    if reason != last_reason:
                         logger.warning("cannot reach %s: %s; retrying", link, reason)
-                    told = reason
+                    last_reason = reason
                 else:
-                    told = ""
+                    last_reason = ""
                     started = asyncio.get_running_loop().time()
                     await link.closed.wait()
                     if asyncio.get_running_loop().time() - started > PAUSE_S_MAX:

@@ -104,7 +104,7 @@ class _News:
         self._tell, self._timeout_s = tell, timeout_s
         self._waits = Batch(text="the safekeepers do not answer in time")
         self._headway = Headway()
-        self._moved_s = self._told_s = asyncio.get_running_loop().time()
+        self._moved_s = self._shown_s = asyncio.get_running_loop().time()
         self.silent: list[str] = []  # the reasons of those without an answer to the last request
 
     def answer_s(self, most_s: float) -> float:
@@ -120,10 +120,10 @@ class _News:
         is_new = batch.text != self._waits.text
         if self._headway.is_in(batch):
             self._moved_s = now_s
-        if is_new or (batch.to_go is not None and now_s - self._told_s >= self.EVERY_S):
+        if is_new or (batch.to_go is not None and now_s - self._shown_s >= self.EVERY_S):
             to_go = "" if batch.to_go is None else f": {batch.to_go:,} bytes to go"
             self._tell(batch.text + to_go)
-            self._told_s = now_s
+            self._shown_s = now_s
         self._waits = batch
 
     def give_up_if_late(self) -> None:

@@ -52,7 +52,7 @@ class Repairs:
         self.done, self.failed, self.is_under_way = 0, 0, False
         self._replaces, self._held_text = "", ""
         self._held: Held | None = None
-        self._told_s: float | None = None  # when the log said last that a repair is held back
+        self._logged_s: float | None = None  # when the log said last that a repair is held back
 
     @property
     def facts(self) -> dict[str, object]:
@@ -95,8 +95,8 @@ class Repairs:
             self._held_text = _shown(self._held, now_s) if self._held is not None else ""
         if self._held is None:
             return
-        if self._told_s is None or now_s - self._told_s >= REPAIRS_S:
-            self._told_s = now_s
+        if self._logged_s is None or now_s - self._logged_s >= REPAIRS_S:
+            self._logged_s = now_s
             text = f"a repair is {self._held_text}; see docs/runbooks.md#repair"
             log_note(logger, text, (), Severity.WARNING)
 

@@ -55,12 +55,12 @@ class PrimaryReporter:
     async def run(self) -> NoReturn:
         """Report until cancelled. A safekeeper that hangs delays the others by SEND_TIMEOUT_S."""
         loop = asyncio.get_running_loop()
-        told: tuple[Message, ...] = ()
-        told_at = 0.0
+        last_reports: tuple[Message, ...] = ()
+        reported_s = 0.0
         while True:
             reports = self.reports()
-            if reports and (reports != told or loop.time() - told_at >= REPORT_S):
-                told, told_at = reports, loop.time()
+            if reports and (reports != last_reports or loop.time() - reported_s >= REPORT_S):
+                last_reports, reported_s = reports, loop.time()
                 greetings = {member.link: member.greeting for member in self._core().members}
                 await asyncio.gather(
                     *(

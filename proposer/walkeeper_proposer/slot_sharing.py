@@ -34,7 +34,7 @@ class SlotSharing:
         addresses: Callable[[], Sequence[Address]],
     ) -> None:
         self._cluster, self._core, self._addresses = cluster, core, addresses
-        self._told = SharedSlots(cluster)
+        self._merged = SharedSlots(cluster)
         self._resting: dict[Address, float] = {}
 
     async def run(self) -> NoReturn:
@@ -47,9 +47,9 @@ class SlotSharing:
     async def one_round(self) -> bool:
         """Tell and ask each member once; return True if a slot came or went."""
         answers = await asyncio.gather(*(self._exchange(each) for each in self._addresses()))
-        before = self._told
-        self._told = merged(self._cluster, [each for each in answers if each is not None])
-        return self._told.names != before.names
+        before = self._merged
+        self._merged = merged(self._cluster, [each for each in answers if each is not None])
+        return self._merged.names != before.names
 
     async def _exchange(self, address: Address) -> SharedSlots | None:
         """Return the member's slots, or None without an answer."""
@@ -57,7 +57,7 @@ class SlotSharing:
         if self._resting.get(address, 0.0) > now_s:
             return None
         try:
-            answer = await ask(address, self._told, ASK_TIMEOUT_S)
+            answer = await ask(address, self._merged, ASK_TIMEOUT_S)
         except NoAnswer:
             self._resting[address] = now_s + OLD_VERSION_S
             return None

@@ -30,8 +30,8 @@ def endpoints(
 
     def not_ready() -> str | None:
         refusing = {log.cluster: log.driver.acceptor.refusal for log in catalog.logs()}
-        told = {**{name: why for name, why in refusing.items() if why}, **catalog.broken()}
-        return "; ".join(f"{name}: {why}" for name, why in told.items()) or None
+        reasons = {**{name: why for name, why in refusing.items() if why}, **catalog.broken()}
+        return "; ".join(f"{name}: {why}" for name, why in reasons.items()) or None
 
     def status() -> dict[str, object]:
         logs = {log.cluster: log_status(log) for log in catalog.logs()}

@@ -4,7 +4,7 @@
 
 Spark finds it by this package's name, without a registration call, also from SQL
 (CREATE TEMPORARY VIEW … USING pgwal OPTIONS (path …)). No logic of its own: rows are those of
-walkeeper_history. Tested with PySpark 4.3.
+walkeeper_history and walkeeper_replay. Tested with PySpark 4.3.
 """
 
 from pyspark_pgwal.source import PgWalSource as DefaultSource

@@ -32,6 +32,7 @@ from pyspark_pgwal.pgwal_options import (
     lsn_option,
     number_option,
     refuse_other_system,
+    refuse_row_history_without_key,
     table_of,
 )
 from walkeeper_common.lsn import Lsn
@@ -48,7 +49,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoggedOptions:
-    """The checked options. They travel to the workers."""
+    """The checked options, which Spark sends to the workers."""
 
     values: dict[str, str]
 
@@ -56,8 +57,7 @@ class LoggedOptions:
     def parse(cls, given: Mapping[str, str]) -> LoggedOptions:
         table = table_of(given)
         made = cls(known_options(given, OPTIONS[table], f"{table} of a logical log"))
-        if made.values["table"] == "row_history" and "=" not in made.values.get("where", ""):
-            raise HistoryError("row_history needs the option where, such as id=4711")
+        refuse_row_history_without_key(made.values)
         return made
 
     @property

@@ -33,7 +33,7 @@ PAST_TABLES = ("table_at", "changes", "row_history")
 
 @dataclass(frozen=True, slots=True)
 class PgWalOptions:
-    """The options, checked. Travels to the workers."""
+    """The checked options, which Spark sends to the workers."""
 
     path: str
     table: str
@@ -152,6 +152,12 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def table_of(options: Mapping[str, str]) -> str:
     """Return the table that Spark's options name, in lower case."""
     return options.get("table", "records").strip().lower()
+
+
+def refuse_row_history_without_key(values: Mapping[str, str]) -> None:
+    """Raise HistoryError if row_history is requested and the option where names no key."""
+    if values.get("table") == "row_history" and "=" not in values.get("where", ""):
+        raise HistoryError("row_history needs the option where, such as id=4711")
 
 
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:

@@ -13,7 +13,7 @@ No logic of its own. A stream of `changes` has more options (pyspark_pgwal.chang
     startTime, endTime  the same by times of commits
     database     its name or OID, where there are several
     base         a base backup's directory, at the same place on every executor
-    timeline     the newest, unless told otherwise
+    timeline     by default the newest
     allowMissing true: rows also if the WAL does not describe all that was changed; an error else
     onError      fail (default) or skip
     parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
@@ -36,6 +36,7 @@ from pyspark_pgwal.pgwal_options import (
     lsn_option,
     number_option,
     one_of,
+    refuse_row_history_without_key,
     table_of,
     time_option,
 )
@@ -67,7 +68,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class PastOptions:
-    """The options, checked. Travels to the workers."""
+    """The checked options, which Spark sends to the workers."""
 
     values: dict[str, str]
 
@@ -79,10 +80,12 @@ class PastOptions:
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         if made.table == "table_at" and not made.values.get("relation"):
             raise HistoryError("table_at needs the option relation, such as public.accounts")
-        if made.table == "row_history" and "=" not in made.values.get("where", ""):
-            raise HistoryError("row_history needs the option where, such as id=4711")
+        refuse_row_history_without_key(made.values)
         if made.values.get("of", "changes") != "changes":
-            raise HistoryError("problems of changes are known: option of is changes, or absent")
+            raise HistoryError(
+                "table problems is known for changes alone: leave out the option of, or set it to "
+                "changes"
+            )
         return made
 
     def refuse_others(self, others: Sequence[str], kind: str) -> None:

@@ -10,7 +10,7 @@
     payload               true: with main_data, block_data and block_fpi_data
     startLsn, endLsn      records that start in [startLsn, endLsn), as 0/16B3748 or a number
     startTime, endTime    the same by times of commits
-    timeline              the newest, unless told otherwise
+    timeline              by default the newest
     verify                crc (default) or none
     onError               fail (default), skip or report: table problems says what was left out
     segmentsPerPartition  by default as many as make 128 MB to 1 GB

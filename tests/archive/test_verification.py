@@ -431,5 +431,5 @@ def test_histories_are_read_as_postgresql_writes_them() -> None:
     text = b"1\t0/5000000\tno recovery target specified\n\n2\t1/A0\tbefore 2020-01-01\n# x\n"
     assert checked_timeline_file(text) == [(1, Lsn(0x5000000)), (2, Lsn(0x1000000A0))]
     for wrong in (b"x\n", b"1\t5\n", b"\xff\xff\n"):
-        with pytest.raises(ValueError, match="not a line of a timeline history"):
+        with pytest.raises(ValueError, match="line 1 is not a timeline and an LSN"):
             checked_timeline_file(wrong)

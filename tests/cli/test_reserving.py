@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from pathlib import Path
 
@@ -55,7 +56,7 @@ class Members:
         return TimelineReserved(member, self.configuration, number, after.owners[number])
 
     def reserve(self, owner: str, *, after: int = 1) -> int | None:
-        return reserving.reserve(self.places, "main", owner, after=after)
+        return asyncio.run(reserving.reserve(self.places, "main", owner, after=after))
 
 
 @pytest.fixture

@@ -177,10 +177,10 @@ def test_a_new_timeline_is_followed_from_where_the_old_one_was_left(tmp_path: Pa
 
 
 def test_a_history_that_does_not_make_sense_is_damage() -> None:
-    assert parse_history("1\t0/5000\tx\n\n2 0/6000 y", 3, "f")[-1] == Stretch(3, (1 << 64) - 1)
+    assert parse_history(b"1\t0/5000\tx\n\n2 0/6000 y", 3, "f")[-1] == Stretch(3, (1 << 64) - 1)
     for text in ("1", "x\t0/1", "3\t0/1", "2\t0/9\n1\t0/10", "1\t0/9\n2\t0/8", "1\tzero"):
-        with pytest.raises(DamagedWal, match=r"0003\.history: line"):
-            parse_history(text, 3, "00000003.history")
+        with pytest.raises(DamagedWal, match=r"0003\.history: line [12] is (not|out of)"):
+            parse_history(text.encode(), 3, "00000003.history")
 
 
 def test_several_archives_below_are_refused_by_name(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_an_object_stores_error_is_an_error_of_the_archive(tmp_path: Path) -> No
 
 
 def test_a_place_is_of_the_timeline_that_the_path_has_there() -> None:
-    path = parse_history("1\t0/300\twhy\n2\t0/500\twhy\n", 3, "a history")
+    path = parse_history(b"1\t0/300\twhy\n2\t0/500\twhy\n", 3, "a history")
     for lsn, timeline in ((0x2FF, 1), (0x300, 2), (0x4FF, 2), (0x500, 3), (0x9000, 3)):
         found = [each for each in (1, 2, 3, 4) if passes_through(path, lsn, each)]
         assert found == [timeline], hex(lsn)

@@ -60,7 +60,7 @@ def test_a_damaged_record_that_a_later_one_names_is_damage(
     assert [row[0] for row in rows] == [record.start_lsn for record in maker.records[:number]]
     is_damage = number < COUNT - 1
     assert found(problems) == [(damaged.start_lsn, is_damage)]
-    said = "the log goes on behind it" if is_damage else "the log is taken to end there"
+    said = "the log goes on after it" if is_damage else "the log is taken to end there"
     assert said in problems[0].reason
 
 

@@ -11,7 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_pgwal.replayed_tables import past_reader
+from pyspark_pgwal.logical_tables import LoggedOptions
+from pyspark_pgwal.replayed_tables import PastOptions, past_reader
 from tests.replay.test_past_command import SETTINGS, Shop
 from tests.support.postgres_server import PostgresServer
 from walkeeper_wal.errors import HistoryError
@@ -88,6 +89,17 @@ def test_a_number_of_parts_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(PySparkException, match=f"option parts: '{parts}' is not a number above 0"):
         loaded(spark, shop, table="changes", relation="orders", parts=parts).count()
+
+
+@pytest.mark.parametrize("options", [LoggedOptions, PastOptions])
+@pytest.mark.parametrize("where", [{}, {"where": "id"}])
+def test_row_history_needs_a_key(
+    options: type[LoggedOptions | PastOptions], where: dict[str, str]
+) -> None:
+    given = {"path": "wal", "table": "row_history"}
+    with pytest.raises(HistoryError, match="row_history needs the option where, such as id=4711"):
+        options.parse({**given, **where})
+    assert options.parse({**given, "where": "id=1"}).values["where"] == "id=1"
 
 
 def read_here(shop: Shop, **options: str) -> list[dict[str, Any]]:

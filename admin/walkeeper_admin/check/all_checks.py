@@ -1,12 +1,12 @@
 """`walkeeper check`: runs all checks in their order and yields each finding as it is known. Shell.
 
-run(settings) -> findings     blocks; each check has a time limit of its own
+async for finding in run(settings)     each check has a time limit of its own
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,49 +44,54 @@ class CheckSettings:
     archive_wait_s: float = 120.0
 
 
-def run(settings: CheckSettings) -> Iterator[Finding]:
+async def run(settings: CheckSettings) -> AsyncIterator[Finding]:
     """Yield the findings."""
-    document = asyncio.run(_gathered(settings))
-    yield from from_status(document)
+    document = await _gathered(settings)
+    for finding in from_status(document):
+        yield finding
     names = [name_of(line) for line in document["safekeepers"]]
-    yield from asyncio.run(from_certificates(settings.safekeepers, names, settings.timeout_s))
+    for finding in await from_certificates(settings.safekeepers, names, settings.timeout_s):
+        yield finding
     is_closed = document["cluster"].get("closed_lsn") is not None
     if settings.dsn is not None:
         leader = document["cluster"]["proposer"]
         name = leader["application_name"] if leader else DEFAULT_NAME
         ask = from_primary_of_closed_log if is_closed else from_primary
-        yield from asyncio.run(ask(settings.dsn, name, settings.slot))
-    yield from from_reports(document)
+        for finding in await ask(settings.dsn, name, settings.slot):
+            yield finding
+    for finding in from_reports(document):
+        yield finding
     if settings.dsn is not None and document["cluster"]["kind"] != "logical" and not is_closed:
-        yield from _followed(settings, settings.dsn)
+        async for finding in _followed(settings, settings.dsn):
+            yield finding
     if settings.archive is not None:
         system_id = document["cluster"]["system_id"]
         known = None if system_id is None else int(system_id)
-        yield restorable(settings.archive, settings.cluster, known)
+        yield await asyncio.to_thread(restorable, settings.archive, settings.cluster, known)
     for standby in settings.standbys:
-        yield _ancestry(settings, standby)
+        yield await _ancestry(settings, standby)
 
 
 async def _gathered(settings: CheckSettings) -> dict[str, Any]:
     return await gather(settings.safekeepers, settings.cluster, settings.timeout_s, settings.dsn)
 
 
-def _followed(settings: CheckSettings, dsn: str) -> Iterator[Finding]:
-    marker, finding = asyncio.run(commit_marker(dsn, settings.timeout_s))
+async def _followed(settings: CheckSettings, dsn: str) -> AsyncIterator[Finding]:
+    marker, finding = await commit_marker(dsn, settings.timeout_s)
     yield finding
     if marker is None:
         return
     again = partial(_gathered, CheckSettings(settings.safekeepers, settings.cluster))
-    yield asyncio.run(wait_on_quorum(marker, again, settings.timeout_s))
-    archived = asyncio.run(wait_archived(marker, again, settings.archive_wait_s))
+    yield await wait_on_quorum(marker, again, settings.timeout_s)
+    archived = await wait_archived(marker, again, settings.archive_wait_s)
     yield archived
     ways = restore_options(settings.safekeepers, settings.cluster, settings.archive)
     for check, options in ways.items():
         if archived.grade is Grade.OK or check == "restore":
-            yield came_back(marker, check, options)
+            yield await asyncio.to_thread(came_back, marker, check, options)
 
 
-def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
+async def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
     """Return OK if this standby's WAL is the log's, byte for byte where they are compared."""
     from walkeeper_restore.standby_check.checking import Where
     from walkeeper_restore.standby_check.vouching import vouch
@@ -97,7 +102,7 @@ def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
     said: list[str] = []
     try:
         where = Where(settings.safekeepers, settings.cluster, source)
-        vouch(dsn, where, timeout_s=settings.timeout_s, say=said.append)
+        await vouch(dsn, where, timeout_s=settings.timeout_s, say=said.append)
     except WalkeeperError as error:
         why = "promoted, it would lack commits or have rows that nobody acknowledged"
         remedy = "rebuild it, or pg_rewind; docs/standbys.md"

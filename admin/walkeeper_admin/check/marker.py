@@ -3,7 +3,7 @@
     commit_marker(dsn, …)      one transaction with a message in the WAL; it waits for the quorum
     wait_on_quorum(…)          until an ack quorum has flushed it
     wait_archived(…)           until the members report it as archived
-    came_back(…)               `walkeeper restore` fetches its segment, and the marker is in it
+    came_back(…)               blocks; `walkeeper restore` fetches the segment with the marker
 
 The message has 16 random bytes as text, so that no other WAL looks like it.
 """
@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.member_sets import commit_with, set_of
+from walkeeper_admin.restored_file import WAIT_S, NotRestored, restored
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
@@ -38,7 +36,6 @@ PREFIX = "walkeeper check"
 MESSAGE_BYTES_MAX = 256  # the marker's record is shorter
 TRIES_MAX = 8
 POLL_S = 0.3
-RESTORE_S = 60.0
 Gather = Callable[[], Awaitable[dict[str, Any]]]
 
 
@@ -175,33 +172,13 @@ def _reaches(lsn: str | None, wanted_lsn: Lsn) -> bool:
 
 
 def came_back(marker: Marker, check: str, options: Sequence[str]) -> Finding:
-    """Fetch the marker's segment by `walkeeper restore` with these options, and look for it.
-
-    The command runs as PostgreSQL runs it, in a scratch directory with one empty segment."""
-    with tempfile.TemporaryDirectory(prefix="walkeeper_check_") as scratch:
-        wal = os.path.join(scratch, "pg_wal")
-        os.mkdir(wal)
-        name = segment_name(marker.timeline, Lsn(marker.segment_bytes), marker.segment_bytes)
-        with open(os.path.join(wal, name), "wb") as empty:
-            empty.truncate(marker.segment_bytes)
-        words = ["restore", "--prefetch", "0", "--wait", f"{RESTORE_S:g}s", *options]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "walkeeper_cli", *words, marker.segment, "pg_wal/fetched"],
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=2 * RESTORE_S,
-            )
-        except subprocess.TimeoutExpired:
-            return _lost(check, f"restore did not end within {2 * RESTORE_S:g} s")
-        if done.returncode:
-            said = re.sub(r"\s+", " ", done.stderr).strip()
-            return _lost(check, f"restore ended with {done.returncode}: {said[-300:]}")
-        with open(os.path.join(wal, "fetched"), "rb") as file:
-            found = marker.text.encode() in file.read()
-    if found:
+    """Fetch the marker's segment by `walkeeper restore` with these options, and look for it."""
+    segment = partial(restored, timeline=marker.timeline, segment_bytes=marker.segment_bytes)
+    try:
+        wal = segment(marker.segment, options, limit_s=2 * WAIT_S)
+    except NotRestored as error:
+        return _lost(check, str(error))
+    if marker.text.encode() in wal:
         return ok(check, f"restore fetched {marker.segment}, and the marker is in it")
     return _lost(check, f"restore fetched {marker.segment} without the marker")
 

@@ -197,10 +197,10 @@ async def _caught_up_proposers(
 
     Raise Refused if that takes too long.
     """
-    told = ""
+    said = ""
 
     async def look() -> list[Standby] | str:
-        nonlocal told
+        nonlocal said
         rows = await standbys(sql)
         proposers = _meant(rows, settings.application_name)
         if not proposers:
@@ -209,9 +209,9 @@ async def _caught_up_proposers(
             for proposer in proposers:
                 await _refuse_hidden(sql, proposer)
             lacking = next(filter(None, map(_not_ready, proposers)), "")
-        if lacking and lacking != told:
+        if lacking and lacking != said:
             say(f"waiting: {lacking}")
-            told = lacking
+            said = lacking
         return lacking or proposers
 
     return await _wait(look, settings.timeout_s)

@@ -267,7 +267,8 @@ def _advice(data: ReportData, known: Column) -> str:
     _, records, images = data.stats.totals()
     if len(known) < 2 or not counted or not data.checkpoints:
         return _section(
-            "Checkpoint spacing", "<p>Too little here to say: it takes a checkpoint and images.</p>"
+            "Checkpoint spacing",
+            "<p>Too little WAL: an estimate needs a checkpoint and page images.</p>",
         )
     redo = np.sort(np.array([each["redo_lsn"] for each in data.checkpoints], np.int64))
     times = (known[:, 0], known[:, 1] / 1e6)

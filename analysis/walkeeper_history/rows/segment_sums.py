@@ -3,7 +3,7 @@
     for part in stats_parts(files, plan, options): part.made, part.summary, part.problems
 
 Contract: the parts are those of threaded_reading.read_each with Stats. A segment that is not as
-usual is read by that: packed, cut off, damaged, of another cluster, or asked for in part.
+usual is read by that: packed, cut off, damaged, of another cluster, or requested in part.
 """
 
 from __future__ import annotations

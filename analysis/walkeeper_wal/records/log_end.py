@@ -1,4 +1,4 @@
-"""Records behind the place where records end: they tell damage from the log's end. Pure.
+"""Records after the place where a walk stops: they tell damage from the log's end. Pure.
 
 Contract: PostgreSQL writes WAL in order and fills the rest of a page with zeros. A recycled segment
 has older WAL there, whose prev-links are lower. So a prev-link from the place on is a proof that
@@ -19,7 +19,7 @@ _PREV_LINK, _CRC, _HEADER_BYTES = 8, 20, 24
 def later_record(
     payload: Bytes, lsn: int, *, first_lsn: int, segment_bytes: int, torn: bool
 ) -> int | None:
-    """Return the LSN of a record behind `lsn` that follows WAL from `lsn` on, or None.
+    """Return the LSN of a record after `lsn` that follows WAL from `lsn` on, or None.
 
     `torn` is True if there is more than zeros at `lsn`."""
     begin = offset_of(lsn - first_lsn) + 7 & ~7

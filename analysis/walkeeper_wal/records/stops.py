@@ -8,7 +8,7 @@ from enum import IntEnum
 class Stop(IntEnum):
     """The reason why a walk ended. The first four are not errors."""
 
-    END = 0  # everything asked for
+    END = 0  # everything that was requested
     FULL = 1  # the buffers are full; go on from stop_offset
     SWITCH = 2  # after an XLOG_SWITCH; the rest of the segment is padding
     ZERO = 3  # zeros where a record would start

@@ -22,6 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
@@ -87,7 +88,7 @@ class LiveFiles:
             )
         self.system_id = newest.system_id
         path, size = self._history(newest.timeline), newest.segment_bytes
-        found = [(f"{newest.timeline:08X}.history", 0)] if newest.timeline > 1 else []
+        found = [(timeline_file_name(newest.timeline), 0)] if newest.timeline > 1 else []
         first = min(each.oldest_lsn for each in states) // size * size
         for begin in range(first, newest.commit_lsn, size):
             end = min(begin + size, newest.commit_lsn)
@@ -214,9 +215,9 @@ class LiveFiles:
 
     def _history(self, timeline: int) -> tuple[Stretch, ...]:
         if timeline not in self._histories:
-            text = self._first_of("", lambda link: link.history(timeline)).decode(errors="replace")
-            shown = self.shown(f"{timeline:08X}.history")
-            self._histories[timeline] = parse_history(text, timeline, shown)
+            content = self._first_of("", lambda link: link.history(timeline))
+            shown = self.shown(timeline_file_name(timeline))
+            self._histories[timeline] = parse_history(content, timeline, shown)
         return self._histories[timeline]
 
     def _first_of(

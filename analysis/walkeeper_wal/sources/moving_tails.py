@@ -1,9 +1,9 @@
 """An archive's files while it is written: a tail that has gone is read from its replacement.
 
-Safekeepers archive the tail of the log each minute under the name of its end, and then remove the
-tail before. A reader with an older listing asks for that one. A longer tail, or the whole segment,
-has the same bytes. Contract: a read returns no more than was listed, so that two passes over a plan
-see the same. A file without a replacement is `Gone`.
+Safekeepers archive the tail of the log under the name of its end, by default each minute. Then they
+remove the tail before. A reader with an older listing requests that one. A longer tail, or the
+whole segment, has the same bytes. Contract: a read returns no more than was listed, so that two
+passes over a plan see the same. A file without a replacement is `Gone`.
 """
 
 from __future__ import annotations

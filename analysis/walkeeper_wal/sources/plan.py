@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
+from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size, segment_name
 from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.postgres.walpages import (
     LONG_HEADER,
@@ -23,6 +23,7 @@ from walkeeper_common.postgres.walpages import (
     RECORD_BYTES_MAX,
     page_header,
 )
+from walkeeper_common.timelines import timeline_file_name
 from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
 from walkeeper_wal.sources.archive_names import RECEIPT, ArchivedFile, archived_file, unpacked
@@ -68,8 +69,7 @@ class PlannedSegment:
 
     @property
     def name(self) -> str:
-        number, per_log = self.first_lsn // self.segment_bytes, (1 << 32) // self.segment_bytes
-        return f"{self.timeline:08X}{number // per_log:08X}{number % per_log:08X}"
+        return segment_name(self.timeline, Lsn(self.first_lsn), self.segment_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def make_plan(
     whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
     part = whole.within(begin, end)
     if part is None:
-        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the requested range")
     return replace(part, before=())
 
 
@@ -235,10 +235,10 @@ def _path_to(
         return (Stretch(1, int(LSN_MAX)),)
     for file in archived:
         if file.segment is None and file.timeline == target:
-            text = files.read(file.path).tobytes().decode(errors="replace")
-            return parse_history(text, target, files.shown(file.path))
+            content = files.read(file.path).tobytes()
+            return parse_history(content, target, files.shown(file.path))
     if min(timelines) < target:
-        name = f"{target:08X}.history"
+        name = timeline_file_name(target)
         problems.append(Problem(files.shown(name), None, None, f"{name} is missing", fatal=False))
     return guessed_history(timelines, target)
 

@@ -347,7 +347,7 @@ class Reading:
 
         In the last segment of the log, that is the log's end if no good page comes after it and
         nothing else tells of more. `torn` is True if there is more than zeros, and `is_cut` if the
-        record there may go on behind the file.
+        record there may go on after the file's end.
         """
         later = page + np.flatnonzero(pages.good[page:])
         is_last = self.segment.is_last
@@ -361,10 +361,10 @@ class Reading:
         self.summary.status = "open"
         if not is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
-        elif (told := self._told_of_more(lsn, torn=torn, is_cut=is_cut)) and not self._has_grown(
-            lsn, torn=torn, is_cut=is_cut
-        ):
-            self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {told}")
+        elif (
+            evidence := self._evidence_of_more(lsn, torn=torn, is_cut=is_cut)
+        ) and not self._has_grown(lsn, torn=torn, is_cut=is_cut):
+            self._report(lsn, None, f"{reason}; it is damaged and not the log's end: {evidence}")
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
         return None
@@ -389,8 +389,8 @@ class Reading:
         end = min(end, self._held, loaded.held)
         return bool((held[begin:end] != now.payload(end)[begin:end]).any())
 
-    def _told_of_more(self, lsn: int, *, torn: bool, is_cut: bool) -> str | None:
-        """Return what tells that the log goes on behind `lsn`, or None if nothing does."""
+    def _evidence_of_more(self, lsn: int, *, torn: bool, is_cut: bool) -> str | None:
+        """Return the evidence that the log goes on after `lsn`, or None without any."""
         segment = self.segment
         if segment.known_end_lsn > lsn and not is_cut:
             return (
@@ -404,9 +404,7 @@ class Reading:
             segment_bytes=segment.segment_bytes,
             torn=torn,
         )
-        return (
-            None if later is None else f"the log goes on behind it, with a record at {Lsn(later)}"
-        )
+        return None if later is None else f"the log goes on after it, with a record at {Lsn(later)}"
 
     def _lsn(self, offset: int) -> int:
         return lsn_of(offset, self.segment.first_lsn, self.segment.segment_bytes)

@@ -4,8 +4,8 @@
     link.state(); link.fetch(begin, end, timeline, into); link.history(timeline)
 
 The protocol is PostgreSQL's own for standbys (IDENTIFY_SYSTEM, SHOW, TIMELINE_HISTORY,
-START_REPLICATION PHYSICAL), through libpq, whose environment holds (PGUSER, PGPASSFILE, PGSSLMODE).
-The TLS file of --tls, if there is one, comes before it.
+START_REPLICATION PHYSICAL), through libpq with its environment variables (PGUSER, PGPASSFILE,
+PGSSLMODE). The TLS file of --tls, if there is one, takes precedence over them.
 Contract: it has no slot. A stream lasts as long as one fetch, so WAL is retained for no longer.
 Every failure is Unavailable with the address. The connection is then closed and not used again.
 """
@@ -184,7 +184,7 @@ class SafekeeperLink:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 if time.monotonic() - self._heard_s > ANSWER_TIMEOUT_S:
-                    raise self._broken(f"no word for {ANSWER_TIMEOUT_S:g} s")
+                    raise self._broken(f"it sent nothing for {ANSWER_TIMEOUT_S:g} s")
                 return memoryview(b"")
             if self._poll.poll(left_s * 1000):
                 self._take_in()

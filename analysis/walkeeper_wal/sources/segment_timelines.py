@@ -1,8 +1,7 @@
 """Find the timeline whose segment has the log at a place: the path from the first timeline. Pure.
 
 A history file (`00000003.history`) lists the ancestors of its timeline, each with the LSN at which
-it was left. A line is `parent TLI <tab> switch LSN <tab> reason` (readTimeLineHistory in
-timeline.c). The
+it ended (readTimeLineHistory in timeline.c; walkeeper_common/timelines.py reads a line). The
 segment in which a timeline begins has a copy of its parent's part. If both timelines have this
 segment, the newer is read and the older passed over.
 """
@@ -11,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX
+from walkeeper_common.timelines import timeline_file_lines
 from walkeeper_wal.errors import DamagedWal
 
 
@@ -23,22 +23,21 @@ class Stretch:
     end_lsn: int
 
 
-def parse_history(text: str, timeline: int, shown: str) -> tuple[Stretch, ...]:
-    """Return the ancestors of `timeline`, oldest first, and then itself without an end."""
+def parse_history(content: bytes, timeline: int, shown: str) -> tuple[Stretch, ...]:
+    """Return the ancestors of `timeline`, oldest first, and then itself without an end.
+
+    Raise DamagedWal, with the file as `shown` and the line, if they are not in order.
+    """
     found: list[Stretch] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split("#")[0].split()
-        if not fields:
-            continue
-        try:
-            parent, switch = int(fields[0]), Lsn.parse(fields[1])
-        except (ValueError, IndexError):
-            raise DamagedWal(f"{shown}: line {number} is not a timeline and an LSN") from None
-        if not 0 < parent < timeline or (
-            found and (parent <= found[-1].timeline or switch < found[-1].end_lsn)
-        ):
-            raise DamagedWal(f"{shown}: line {number} is out of order")
-        found.append(Stretch(parent, int(switch)))
+    try:
+        for number, parent, switch_lsn in timeline_file_lines(content):
+            if not 0 < parent < timeline or (
+                found and (parent <= found[-1].timeline or switch_lsn < found[-1].end_lsn)
+            ):
+                raise DamagedWal(f"{shown}: line {number} is out of order")
+            found.append(Stretch(parent, int(switch_lsn)))
+    except ValueError as error:
+        raise DamagedWal(f"{shown}: {error}") from error
     return (*found, Stretch(timeline, int(LSN_MAX)))
 
 

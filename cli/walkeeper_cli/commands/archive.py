@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -145,7 +146,8 @@ def repair(
     from walkeeper_cli.archive.archive_selection import only
 
     archive = only(url, cluster, system_id)
-    repaired, left = repair_all(archive, safekeepers, click.echo, jobs=jobs, dry_run=dry_run)
+    repairs = repair_all(archive, safekeepers, click.echo, jobs=jobs, dry_run=dry_run)
+    repaired, left = asyncio.run(repairs)
     were = counted(repaired, "file was", "files were")
     click.echo(f"{were} repaired, {counted(left, 'is', 'are')} left", err=True)
     return 1 if left else 0

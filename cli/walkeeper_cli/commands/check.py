@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import click
@@ -96,7 +97,7 @@ def command(
       2      at least one FAILED, or usage
     """
     from walkeeper_admin.check.all_checks import CheckSettings, run
-    from walkeeper_admin.check.finding import WITH_WARNINGS, counts, document, shown, worst
+    from walkeeper_admin.check.finding import WITH_WARNINGS, Finding, counts, document, shown, worst
 
     if unknown := sorted(set(ignore) - set(WITH_WARNINGS)):
         raise click.UsageError(
@@ -106,11 +107,15 @@ def command(
     settings = CheckSettings(
         safekeepers, cluster, dsn, slot_of(slot, cluster), archive, standbys, timeout, archive_wait
     )
-    findings = []
-    for finding in run(settings):
-        findings.append(finding)
-        if not as_json and not (quiet and not counts(finding, ignore)):
-            click.echo(shown(finding))
+    findings: list[Finding] = []
+
+    async def show_each() -> None:
+        async for finding in run(settings):
+            findings.append(finding)
+            if not as_json and not (quiet and not counts(finding, ignore)):
+                click.echo(shown(finding))
+
+    asyncio.run(show_each())
     if as_json:
         click.echo(json.dumps(document(findings, ignore)))
     return int(worst(findings, ignore))

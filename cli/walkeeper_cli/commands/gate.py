@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import sys
@@ -78,11 +79,13 @@ def command(
     if open_now:
         if start:
             raise click.UsageError("--open takes no COMMAND")
-        click.echo("opened" if open_by_hand(settings) else "the server was open already")
+        click.echo(
+            "opened" if asyncio.run(open_by_hand(settings)) else "the server was open already"
+        )
         return
     if not start:
         raise click.UsageError("name the command that starts the server: -- pg_ctl -w start")
-    opened = start_closed(settings, say=Audience(sys.stderr).say)
+    opened = asyncio.run(start_closed(settings, say=Audience(sys.stderr).say))
     what = (
         "the server is a standby" if opened.lsn is None else f"a quorum has all WAL to {opened.lsn}"
     )

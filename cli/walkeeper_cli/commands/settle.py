@@ -96,7 +96,7 @@ def command(
     if replayed_by is not None:
         from walkeeper_admin.log_kind_check import refuse_logical
 
-        refuse_logical(safekeepers, cluster, NO_STANDBY)
+        asyncio.run(refuse_logical(safekeepers, cluster, NO_STANDBY))
     elif not yes and sys.stdin.isatty():
         _ask_before_fencing(safekeepers, cluster)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
@@ -105,10 +105,11 @@ def command(
         from walkeeper_admin.replaying import make_promotable
 
         say = Audience(sys.stderr).say
-        replayed_lsn, number = make_promotable(
+        preparing = make_promotable(
             replayed_by, safekeepers, cluster, end,
             slot=slot_of(slot, cluster), timeout_s=timeout, say=say,
         )  # fmt: skip
+        replayed_lsn, number = asyncio.run(preparing)
     if as_json:
         click.echo(json.dumps(document(cluster, end, replayed_lsn, number)))
     else:

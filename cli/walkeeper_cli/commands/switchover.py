@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import click
@@ -84,7 +85,7 @@ def command(
     from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
 
     log_to_stderr("WARNING")
-    refuse_logical(safekeepers, cluster, NO_STANDBY)
+    asyncio.run(refuse_logical(safekeepers, cluster, NO_STANDBY))
     settings = SwitchoverSettings(
         safekeepers=safekeepers,
         primary=primary,
@@ -94,7 +95,7 @@ def command(
         slot=slot_of(slot, cluster),
         timeout_s=timeout,
     )
-    done = switch_over(settings, say=Audience(sys.stderr).say)
+    done = asyncio.run(switch_over(settings, say=Audience(sys.stderr).say))
     timeline = "" if done.timeline is None else f" to timeline {done.timeline}"
     click.echo(
         f"switched over at {done.end_lsn}{timeline}: no commit was possible for "

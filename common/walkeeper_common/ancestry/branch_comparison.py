@@ -187,10 +187,10 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
         difference = _difference(server, begin_lsn, ours, theirs)
         if difference is not None:
             return difference
-        told = _told_by(begin_lsn, ours)
-        if _Told.STRONG in told:
+        telling = _telling_in(begin_lsn, ours)
+        if _Telling.STRONG in telling:
             return same
-        is_weak, at_lsn = is_weak or _Told.WEAK in told, begin_lsn
+        is_weak, at_lsn = is_weak or _Telling.WEAK in telling, begin_lsn
         if is_weak and end_lsn - at_lsn >= WEAK_AFTER_BYTES:
             return same
     if is_weak or at_lsn <= log.creation_lsn < end_lsn:
@@ -229,25 +229,25 @@ def _step_below(at_lsn: Lsn, segment_bytes: int) -> Lsn:
     return max(segment_lsn, Lsn(max(0, at_lsn - STEP_BYTES)).round_down(WAL_PAGE_BYTES))
 
 
-class _Told(Enum):
+class _Telling(Enum):
     """How well a record tells one branch from another."""
 
     STRONG = "no other branch can have written it"
     WEAK = "another branch may have written it within the same second"
 
 
-def _told_by(begin_lsn: Lsn, wal: bytes) -> set[_Told]:
+def _telling_in(begin_lsn: Lsn, wal: bytes) -> set[_Telling]:
     """Return how well the records of these pages tell; `begin_lsn` is a page's start."""
-    told: set[_Told] = set()
+    found: set[_Telling] = set()
     for at in range(0, len(wal), WAL_PAGE_BYTES):
         page = wal[at : at + WAL_PAGE_BYTES]
         for rmid, info, data in whole_records(begin_lsn + at, page):
             if rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS:
-                told.add(_Told.STRONG)
+                found.add(_Telling.STRONG)
             if rmid == RMGR_LOGICAL_MESSAGE and is_nonce_message(data):
-                told.add(_Told.STRONG)
+                found.add(_Telling.STRONG)
             if rmid == RMGR_XLOG and info & 0xF0 == END_OF_RECOVERY:
-                told.add(_Told.STRONG)
+                found.add(_Telling.STRONG)
             if rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS:
-                told.add(_Told.WEAK)
-    return told
+                found.add(_Telling.WEAK)
+    return found

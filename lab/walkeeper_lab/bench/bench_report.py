@@ -115,7 +115,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
     for option, path in (("--json", json_path), ("--plot", plot_path)):
         directory = os.path.dirname(path or "") or "."
         if path and not os.access(directory, os.W_OK):
-            raise Refused(f"{option}: {directory} is no directory that can be written to")
+            raise Refused(f"{option}: {directory} is not a writable directory")
     if plot_path:
         from matplotlib.figure import Figure
 

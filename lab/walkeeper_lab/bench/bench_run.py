@@ -62,8 +62,8 @@ def run(
     forget_surroundings()
     directory = _directory(settings.directory)
     try:
-        told = (*ratio, *also)
-        return asyncio.run(interruptible(_measure(settings, directory, make, make_sides, told)))
+        compared = (*ratio, *also)
+        return asyncio.run(interruptible(_measure(settings, directory, make, make_sides, compared)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -118,7 +118,7 @@ async def _measure(
     directory: Path,
     make: Callable[[BenchServer], Bench],
     make_sides: MakeSides,
-    told: tuple[str, ...],
+    compared: tuple[str, ...],
 ) -> None:
     console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
     disk = disk_of(directory)
@@ -143,7 +143,7 @@ async def _measure(
                     await child.kill()
     finally:
         await server.kill()
-    _tell(_report(settings, bench, disk, programs, sides, told), settings, console)
+    _tell(_report(settings, bench, disk, programs, sides, compared), settings, console)
 
 
 def _report(
@@ -152,7 +152,7 @@ def _report(
     disk: Disk,
     programs: Programs,
     sides: list[Side],
-    told: tuple[str, ...],
+    compared: tuple[str, ...],
 ) -> Report:
     return Report(
         title=bench.title,
@@ -161,10 +161,10 @@ def _report(
         postgresql=programs.version,
         rounds=settings.rounds,
         sides=[side.name for side in sides],
-        ours=told[0],
-        theirs=told[1],
+        ours=compared[0],
+        theirs=compared[1],
         series=bench.series,
-        also=told[2:],
+        also=compared[2:],
     )
 
 

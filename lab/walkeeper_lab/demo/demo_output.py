@@ -72,14 +72,14 @@ class Progress(LiveConsole):
 
     async def watch(self, stage: Stage) -> None:
         """Show the cluster's state until the task is cancelled."""
-        began_s, told_s, down = stage.load.now_s(), -LINE_EVERY_S, set[str]()
+        began_s, shown_s, down = stage.load.now_s(), -LINE_EVERY_S, set[str]()
         while True:
             snapshot = await look(stage, began_s)
             if self.is_terminal:
                 self.update(_table(snapshot))
-            elif down != snapshot.down or snapshot.elapsed_s >= told_s + LINE_EVERY_S:
+            elif down != snapshot.down or snapshot.elapsed_s >= shown_s + LINE_EVERY_S:
                 self.say(_line(snapshot))
-                told_s, down = snapshot.elapsed_s, snapshot.down
+                shown_s, down = snapshot.elapsed_s, snapshot.down
             await asyncio.sleep(LOOK_S)
 
 

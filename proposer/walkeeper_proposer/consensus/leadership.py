@@ -410,8 +410,8 @@ class Leader:
         A member with standbys gets it at once if the quorum has all WAL that we have
         (scenarios/commit_is_announced_at_once_to_standbys.txt)."""
         read = [m for m in self._uninformed() if m.feedback.apply_lsn]
-        told = read if self.commit_lsn == self.window.end_lsn else []
-        effects: list[Effect] = [self.feeder.heartbeat(m) for m in told]
+        informed = read if self.commit_lsn == self.window.end_lsn else []
+        effects: list[Effect] = [self.feeder.heartbeat(m) for m in informed]
         if self._owed_lsn is not None:
             return effects
         self._owed_lsn = self.commit_lsn

@@ -256,7 +256,7 @@ class LogicalPrimary(Primary):
 
         The stream does not show renamed and dropped tables. No SQL connection stays open, since
         `pg_ctl stop -m smart` would wait for it."""
-        asked_lsn, told = stream.end_lsn, ""
+        asked_lsn, last_error = stream.end_lsn, ""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_asked.wait(), TABLES_S)
@@ -270,8 +270,8 @@ class LogicalPrimary(Primary):
             try:
                 found = await self._published()
             except WalkeeperError as error:
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     logger.warning("cannot read which tables are published: %s", error)
                 self._tokens.clear()  # safekeepers repeat those that a client still waits for
                 await asyncio.sleep(FAILED_S)

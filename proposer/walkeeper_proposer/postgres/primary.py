@@ -123,12 +123,12 @@ class Primary:
         self._post = post
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._send_statuses(), name="status updates")
-            told = ""
+            last_error = ""
             while True:
                 error = await self._one_connection()
-                if str(error) != told:
+                if str(error) != last_error:
                     logger.warning("%s; retrying", error)
-                    told = str(error)
+                    last_error = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _one_connection(self) -> WalkeeperError:

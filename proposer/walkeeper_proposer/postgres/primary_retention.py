@@ -74,7 +74,7 @@ class Retention:
         self._dsn, self._streaming_slot, self.slot = dsn, slot, retention_slot(slot)
         self._begin_lsn = ZERO_LSN
         self._moved_lsn = ZERO_LSN
-        self._told = ""
+        self._last_error = ""
         self._task: asyncio.Task[None] | None = None
 
     def start(
@@ -106,9 +106,9 @@ class Retention:
             await asyncio.sleep(RETRY_S)
 
     def _tell(self, error: Refused, *, is_lasting: bool) -> None:
-        if str(error) == self._told:
+        if str(error) == self._last_error:
             return
-        self._told = str(error)
+        self._last_error = str(error)
         if is_lasting:
             logger.warning(
                 "no nonces in the primary's WAL: %s. After a long transaction the primary may be "
@@ -140,7 +140,7 @@ class Retention:
                 begin_lsn = self._begin_lsn
                 await sql.fetch(ADVANCE, self.slot, str(begin_lsn))
                 self._moved_lsn = begin_lsn
-            self._told = ""
+            self._last_error = ""
             await asyncio.sleep(LOOK_S)
 
 

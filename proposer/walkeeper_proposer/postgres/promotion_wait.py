@@ -30,15 +30,15 @@ async def wait_promoted(
     Call `on_waiting` once, before a wait. Raise Refused, with the reason, if the server refuses
     the connection for good. `retention`: the slot that a standby gets, or None.
     """
-    told = ""
+    last_error = ""
     while True:
         try:
             await _watch(dsn, application_name, retention, on_waiting)
             return
         except Unavailable as error:
-            if str(error) != told:
+            if str(error) != last_error:
                 logger.info("%s; waiting", error)
-            told = str(error)
+            last_error = str(error)
         on_waiting()
         await asyncio.sleep(RETRY_S)
 

@@ -70,14 +70,14 @@ async def reserve(dsn: str, slot: str) -> None:
 
 async def keep_on_standby(dsn: str, slot: str) -> None:
     """Keep the slot on the server at `dsn` while it is a standby, until cancelled."""
-    told = ""
+    last_error = ""
     while True:
         try:
             async with connected(dsn) as sql:
                 await _keep_through(sql, slot)
         except Refused as error:
-            if str(error) != told:
-                told = str(error)
+            if str(error) != last_error:
+                last_error = str(error)
                 _tell(error)
         await asyncio.sleep(RETRY_S)
 

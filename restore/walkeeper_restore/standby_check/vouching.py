@@ -1,11 +1,12 @@
 """`settle --replayed-by`: is the WAL that this standby has replayed the log's? (R23) A shell.
 
 Contract: it raises Refused for another branch, and also if the answer cannot be known. An exit code
-that lets a promotion go on means that both were compared.
+that lets a promotion go on means that both were compared. The comparison runs in a worker thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -21,21 +22,21 @@ ELSEWHERE = (
 )
 
 
-def refuse_another_branch(dsn: str, where: Where) -> None:
+async def refuse_another_branch(dsn: str, where: Where) -> None:
     """Raise Refused if the standby is on another branch, since a wait for it would be in vain."""
-    verdict = _verdict_of(dsn, where)
+    verdict = await asyncio.to_thread(_verdict_of, dsn, where)
     if isinstance(verdict, AnotherBranch):
         raise Refused(explained(verdict, where.cluster))
 
 
-def vouch(dsn: str, where: Where, *, timeout_s: float, say: Callable[[str], None]) -> None:
+async def vouch(dsn: str, where: Where, *, timeout_s: float, say: Callable[[str], None]) -> None:
     """Return if the standby's WAL is the log's up to the LSN that it has replayed.
 
     Raise Refused if it is not, or if that is not known in time.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        verdict = _verdict_of(dsn, where)
+        verdict = await asyncio.to_thread(_verdict_of, dsn, where)
         text = explained(verdict, where.cluster)
         match verdict:
             case SameBranch(_, ahead_bytes):
@@ -47,7 +48,7 @@ def vouch(dsn: str, where: Where, *, timeout_s: float, say: Callable[[str], None
             case Unknown(_, out_of_reach):
                 if out_of_reach or time.monotonic() > deadline_s:
                     raise Refused(f"{text}; {ELSEWHERE}")
-        time.sleep(PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
 
 
 def _verdict_of(dsn: str, where: Where) -> Verdict:

@@ -54,7 +54,7 @@ class BackFill:
         self._thread, self._bytes_s, self._kept_lsn = thread, bytes_s, kept_lsn
         self.filled_bytes = 0
         self.problem: str | None = None
-        self._told = ""
+        self._last_text = ""
         self._removed_lsn: Lsn | None = None  # no member holds WAL below it
 
     @property
@@ -104,9 +104,9 @@ class BackFill:
         await asyncio.sleep(size / self._bytes_s)
 
     def _tell(self, text: str) -> None:
-        if text != self._told:
+        if text != self._last_text:
             logger.info("cluster %s: %s", self._cluster, text)
-        self._told = text
+        self._last_text = text
 
 
 def _resolve(future: asyncio.Future[Lsn], result: object) -> None:

@@ -414,14 +414,14 @@ class Acceptor(LogPositions):
         assert self.durable.configuration is not None, f"{self.member=}"
         text = f"the members have changed: generation {self.durable.configuration.generation}"
         waiting = [w for w in self.waiting if not isinstance(w.message, ProposerGreeting)]
-        told = {w.connection for w in waiting}
+        connections = {w.connection for w in waiting}
         if self.appender is not None:
-            told.add(self.appender)
+            connections.add(self.appender)
         self.waiting = [w for w in self.waiting if w not in waiting]
         self.appender = self.voted_lsn = None
         self.elected, self.elected_commit_lsn = False, ZERO_LSN
         stale = RejectCode.STALE_GENERATION
-        return [Note(text), *(self._reject(c, stale, text) for c in sorted(told))]
+        return [Note(text), *(self._reject(c, stale, text) for c in sorted(connections))]
 
     # Time, loss and failure
 
@@ -465,11 +465,11 @@ class Acceptor(LogPositions):
         if self.failure is not None:
             return []
         self.failure = text
-        told = {w.connection for w in self.waiting}
+        connections = {w.connection for w in self.waiting}
         if self.appender is not None:
-            told.add(self.appender)
+            connections.add(self.appender)
         self.appender, self.waiting = None, []
-        rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(told)]
+        rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(connections)]
         self.durable = replace(self.durable, suspect_from=self.flush_lsn)
         note = Note(text, (("flush_lsn", self.flush_lsn),), Severity.ERROR)
         return [*rejects, note, Persist(self.durable)]

@@ -229,13 +229,13 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
 
-    async def share_slots(self, told: SharedSlots) -> SharedSlots:
+    async def share_slots(self, others: SharedSlots) -> SharedSlots:
         """Take over the slots of the other members; return those of this one.
 
         Raise Refused for a logical log, which has its slots in its WAL."""
         if self.readable.logical is not None:
             raise Refused(f"{self.cluster} is a logical log: its slots are in the log itself")
-        return await self.readable.slots.share(told)
+        return await self.readable.slots.share(others)
 
     def users(self) -> str | None:
         """Return the user of the log with the remedy, or None. A log in use is not dropped."""

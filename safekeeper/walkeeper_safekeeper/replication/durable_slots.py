@@ -68,14 +68,14 @@ class DurableSlots:
         self.slots.release_all(pid=pid)
         self._released.set()
 
-    async def share(self, told: SharedSlots) -> SharedSlots:
+    async def share(self, others: SharedSlots) -> SharedSlots:
         """Take over the slots of other members; return those of this one.
 
         Slots that came or went are durable then. Their moves are saved with the next ones."""
-        before = self.slots.shared(told.cluster).names
-        self.slots.follow_shared(told)
+        before = self.slots.shared(others.cluster).names
+        self.slots.follow_shared(others)
         self._released.set()  # a waiting drop looks again
-        shared = self.slots.shared(told.cluster)
+        shared = self.slots.shared(others.cluster)
         if shared.names != before:
             await self.save()
         return shared

@@ -220,21 +220,21 @@ class Slots:
         )
         return SharedSlots(cluster, slots, self._dropped)
 
-    def follow_shared(self, told: SharedSlots) -> None:
+    def follow_shared(self, others: SharedSlots) -> None:
         """Take over what other members know; raise SqlRefused for a name that no slot can have.
 
         A slot that a reader uses here outlives its drop elsewhere, under a new id. A slot never
         moves back, nor while a reader moves it here."""
-        for one in told.slots:
+        for one in others.slots:
             check_name(one.name)
-        self._dropped = newest_dropped((*self._dropped, *told.dropped))
+        self._dropped = newest_dropped((*self._dropped, *others.dropped))
         for slot in self:
             if slot.slot_id in self._dropped and not slot.temporary:
                 if slot.active_pid is None:
                     del self._slots[slot.name]
                 else:
                     self._slots[slot.name] = replace(slot, slot_id=self._new_id())
-        for one in told.slots:
+        for one in others.slots:
             if one.slot_id not in self._dropped:
                 self._follow_one(one)
 

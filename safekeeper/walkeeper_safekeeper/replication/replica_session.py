@@ -178,8 +178,10 @@ class ReplicaSession:
         self._audit.login(self._identity, str(self._client), **facts)
         self._greet(login, self._log)
         pid, limits = self._pid, self._limits
-        told = self._identity, self._audit
-        commands = _Commands(self._log, self._client, login, pid, limits, self._now, *told)
+        identity, audit = self._identity, self._audit
+        commands = _Commands(
+            self._log, self._client, login, pid, limits, self._now, identity, audit
+        )
         await commands.run()
 
     async def _startup(self) -> Startup | None:

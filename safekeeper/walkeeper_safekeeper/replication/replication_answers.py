@@ -21,7 +21,7 @@ from walkeeper_common.postgres.pgwire import (
     result,
 )
 from walkeeper_common.postgres.replication_commands import CreateSlot
-from walkeeper_common.timelines import parse_timeline_file
+from walkeeper_common.timelines import parse_timeline_file, timeline_file_name
 from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.physical_slots import Slot
 from walkeeper_safekeeper.replication.served_log import ServedLog
@@ -164,7 +164,7 @@ async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
 
 def timeline_history(log: ServedLog, timeline: int) -> bytes:
     """Return the file as PostgreSQL wrote it. Raise 58P01 if it is not here, as for timeline 1."""
-    name = f"{timeline:08X}.history"
+    name = timeline_file_name(timeline)
     content = log.timeline_history(timeline)
     if content is None:
         raise SqlRefused("58P01", f'could not open file "pg_wal/{name}": No such file or directory')

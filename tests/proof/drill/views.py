@@ -7,6 +7,7 @@ Each view has a thread of its own, so that a slow one delays no other. So has ea
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -130,7 +131,11 @@ def findings(incident: Incident) -> list[Finding]:
     """Return the lines of `walkeeper check`."""
     stage = incident.stage
     options: dict[str, Any] = incident.check_arguments()
-    return list(run(CheckSettings(stage.pairs(), stage.name, **options)))
+
+    async def collected() -> list[Finding]:
+        return [found async for found in run(CheckSettings(stage.pairs(), stage.name, **options))]
+
+    return asyncio.run(collected())
 
 
 def _line(finding: Finding) -> str:

@@ -144,8 +144,8 @@ class _Led:
         assert self.path is not None
         news = self.path.settled()
         assert news is not None
-        commit_lsn, told_commit_lsn, sent, acks = news
-        taken = StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks)
+        commit_lsn, sent_commit_lsn, sent, acks = news
+        taken = StreamTaken(commit_lsn, Lsn(sent_commit_lsn), sent, acks)
         return StreamStep(taken, self.sent, self.reported_lsn)
 
 

@@ -176,8 +176,8 @@ def run_acks(data: bytes) -> None:
     require(reported == (reports[-1] if reports else 0), "{} {}", reported, reports)
     require(news is not None, "acks were taken, and there is no news")
     assert news is not None
-    commit_lsn, told_commit_lsn, sent, acks = news
-    told.step(StreamTaken(commit_lsn, Lsn(told_commit_lsn), sent, acks))
+    commit_lsn, sent_commit_lsn, sent, acks = news
+    told.step(StreamTaken(commit_lsn, Lsn(sent_commit_lsn), sent, acks))
     require(_leads(told) == _leads(slow), "{} {}", _leads(told), _leads(slow))
 
 

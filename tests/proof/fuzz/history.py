@@ -136,7 +136,7 @@ def run_names(data: bytes) -> None:
     if file is not None and file.segment is not None:
         require(file.segment in path and 0 <= file.timeline < 1 << 32, "{} is {}", path, file)
     try:
-        stretches = parse_history(content, 1 + len(path), path)
+        stretches = parse_history(content.encode(), 1 + len(path), path)
     except HistoryError as error:
         require(printable(path) in str(error), "{} names no file", error)
         return

@@ -27,7 +27,7 @@ ANCESTRY = (
         "a-checkpoint-tells",
         "R23",
         "a checkpoint, whose time is in seconds, does not end the comparison",
-        (Edit("_told_by", "_Told.WEAK", "_Told.STRONG"),),
+        (Edit("_telling_in", "_Telling.WEAK", "_Telling.STRONG"),),
         turns_red=TESTS + "test_equal_checkpoints_after_two_promotions_do_not_tell",
         why_named=ONE_NUMBER,
     ),

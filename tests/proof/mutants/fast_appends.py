@@ -64,7 +64,7 @@ FAST_APPENDS = (
         "a heartbeat without news is answered, since silence means a lost peer",
         (
             FastEdit(
-                "if at != APPEND_BYTES or self.told_commit_lsn >= min(commit, found.end_lsn):",
+                "if at != APPEND_BYTES or self.leader_commit_lsn >= min(commit, found.end_lsn):",
                 "if at == 0:",
                 APPEND_PATH,
             ),

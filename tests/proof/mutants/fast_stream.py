@@ -140,8 +140,8 @@ FAST_STREAM = (
         "an announcement is put off only if appends have told what was owed",
         (
             FastEdit(
-                "if not self.owed_lsn <= self.told_commit_lsn < self.commit_lsn:",
-                "if not self.told_commit_lsn < self.commit_lsn:",
+                "if not self.owed_lsn <= self.sent_commit_lsn < self.commit_lsn:",
+                "if not self.sent_commit_lsn < self.commit_lsn:",
                 STREAM_PATH,
             ),
         ),

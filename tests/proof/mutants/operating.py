@@ -22,6 +22,7 @@ WAITING = "tests/proposer/test_waiting_commits.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 ASKED = "tests/cli/test_asked_primary.py::test_"
 GATE = "tests/cli/test_gate_wait.py::test_"
+COMMANDS = "tests/cli/test_operators_commands.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
 NO_LANGUAGES = "the simulated primary answers in no language"
 
@@ -90,7 +91,7 @@ OPERATING = (
         "hidden-state-is-no-stream",
         "status",
         "a role that sees no state believes the report of the proposer that WAL comes",
-        (Edit("status.asked_primary", 'told["streaming"] is None', "False"),),
+        (Edit("status.asked_primary", 'found["streaming"] is None', "False"),),
         turns_red=ASKED + "the_primary_answers_for_itself[hidden]",
         why_named=NO_STATUS,
     ),
@@ -404,6 +405,34 @@ OPERATING = (
         "`gate` waits for the quorum without a limit",
         (Edit("closed_start.wait_durable", "timeout=NO_LIMIT_S", "timeout=None"),),
         turns_red=GATE + "the_wait_for_the_quorum_outlives_the_limit_of_a_statement",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "operators-command-blocks-the-loop",
+        "operators_commands",
+        "the caller's other tasks run while a command of the operator does",
+        (
+            Edit(
+                "operators_commands._ended",
+                "await asyncio.to_thread(process.communicate, timeout=timeout_s)",
+                "process.communicate(timeout=timeout_s)",
+            ),
+        ),
+        turns_red=COMMANDS + "other_tasks_run_while_a_command_does",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "operators-command-outlives-its-limit",
+        "operators_commands",
+        "a command of the operator is killed when its caller is cancelled",
+        (
+            Edit(
+                "operators_commands._ended",
+                "asyncio.CancelledError",
+                "asyncio.InvalidStateError",
+            ),
+        ),
+        turns_red=COMMANDS + "a_command_is_killed_if_its_caller_is_cancelled",
         why_named=NO_COMMANDS,
     ),
     Mutant(

@@ -80,7 +80,7 @@ ZONES = (
         "held-repair-floods-the-log",
         "M6",
         "the log says once an hour that a repair is held back",
-        (Edit("Repairs._tell_held", "now_s - self._told_s >= REPAIRS_S", "True"),),
+        (Edit("Repairs._tell_held", "now_s - self._logged_s >= REPAIRS_S", "True"),),
         turns_red=SHOWN + "the_log_says_once_an_hour_that_a_repair_is_held_back",
         why_named=ADVICE,
     ),

@@ -261,14 +261,14 @@ async def serve_http(
     await runner.setup()
     server = runner.server
     assert server is not None
-    told = False
+    has_warned = False
 
     def connected() -> asyncio.BaseProtocol:
-        nonlocal told
+        nonlocal has_warned
         is_crowded = len(server.connections) >= connections_max
-        if is_crowded and not told:
+        if is_crowded and not has_warned:
             logger.warning("--http: %d connections are open, idle ones are closed", connections_max)
-        told = is_crowded
+        has_warned = is_crowded
         if is_crowded and not heads.make_room():
             return _Refusal()
         connection = server()

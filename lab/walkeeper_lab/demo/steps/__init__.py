@@ -1,1 +1,1 @@
-"""The demo's steps: each is a module with a STEP. `demo.show` has the list and its order."""
+"""The demo's steps: each is a module with a STEP. `demo.demo_run` has the list and its order."""
