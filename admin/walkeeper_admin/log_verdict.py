@@ -24,6 +24,7 @@ from walkeeper_admin.closed_logs import (
     waiting_commits,
 )
 from walkeeper_admin.member_sets import lacking_in
+from walkeeper_admin.unanswered import unanswered
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.quorum import member_id
@@ -117,6 +118,7 @@ WARNINGS = (
     "lagging",
     "unprotected",
     "lowered",
+    "primary_not_asked",
     "archive",
     "differing",
 )
@@ -148,7 +150,7 @@ def judge(document: dict[str, Any]) -> Verdict:
     if blocking is not None:
         blocking = replace(blocking, since=_hang_since(cluster))
         return Verdict(blocking.state, blocking.text, (blocking, *members))
-    reasons = [*_hanging(cluster, lines)]
+    reasons = [*_unanswered(cluster), *_hanging(cluster, lines)]
     if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
@@ -360,6 +362,16 @@ def _hanging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
         remedy = f"{look}; `walkeeper detach` releases commits, without the quorum's guarantee"
         return [Reason("commits_wait", State.CRITICAL, text, remedy, primary["waiting_since"])]
     return []
+
+
+def _unanswered(cluster: dict[str, Any]) -> list[Reason]:
+    """Return a reason if `--dsn` got no answer."""
+    if (found := unanswered(cluster)) is None:
+        return []
+    if found.is_shared:
+        return [Reason("primary_down", State.CRITICAL, found.text, found.remedy)]
+    state = State.CRITICAL if found.is_critical else State.WARNING
+    return [Reason("primary_not_asked", state, found.text, found.remedy)]
 
 
 def _unsynced(lines: Sequence[dict[str, Any]]) -> list[str]:

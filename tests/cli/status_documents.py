@@ -54,6 +54,7 @@ def asked(
     ports: tuple[int, ...] = (1, 2, 3),
     newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
+    dsn: str | None = None,
 ) -> dict[str, Any]:
     """Return the document of status; a member that is not in `heard` is down.
 
@@ -77,4 +78,4 @@ def asked(
 
     monkeypatch.setattr(status, "ask", answer)
     numbers = sorted({*ports, *heard})
-    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0))
+    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0, dsn))

@@ -31,6 +31,7 @@ from walkeeper_admin.status import (
     NO_QUORUM,
     OK,
     UNKNOWN,
+    primary_line,
     table,
     verdict,
     with_verdict,
@@ -254,6 +255,12 @@ def test_a_primary_that_is_down_or_waits_for_nobody_is_not_ok(
     assert text in found["verdict"]["text"] and text in table(found)
     assert [each["code"] for each in found["reasons"]] == ([reason] if reason else [])
     assert all(each["remedy"] for each in found["reasons"])
+
+
+def test_a_primary_that_refuses_the_proposers_sql_is_shown_with_the_reason() -> None:
+    said = {**STREAMING, "sync_state": None, "error": "too many clients"}
+    shown = primary_line(said)
+    assert "sync_state that is not known (too many clients)" in shown and "None" not in shown
 
 
 def test_a_lost_quorum_says_since_when_a_commit_waits_and_how_to_release_it() -> None:

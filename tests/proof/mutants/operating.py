@@ -95,6 +95,28 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "own-failure-is-the-primarys",
+        "unanswered",
+        "a command without an SQL answer of its own does not say that the primary is down",
+        (
+            Edit(
+                "unanswered.unanswered",
+                'primary["connected"] and primary["error"]',
+                "True",
+            ),
+        ),
+        turns_red=ASKED + "a_command_without_an_answer_says_whose_connection_failed[well]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "unanswered-sql-is-not-reported",
+        "reporting",
+        "the proposer reports that the primary streams and answers no SQL",
+        (Edit("PrimaryReporter.report", "clipped(commits.error)", "''"),),
+        turns_red=AWAY + "a_primary_that_streams_and_answers_no_sql_is_reported_with_the_reason",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "option-is-a-value",
         "options",
         "an option of the command is no value of another one",
