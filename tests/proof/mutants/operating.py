@@ -358,6 +358,28 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "repair-with-wal-of-another-system",
+        "archive_repair",
+        "a segment that is missing is put back from this archive's system alone",
+        (
+            Edit(
+                "archive_repair.repair",
+                "flaw_of(archive, file, wal, segment_bytes)",
+                "None",
+            ),
+        ),
+        turns_red=REPAIR + "wal_of_another_system_repairs_nothing",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "repair-asks-safekeepers-of-another-log",
+        "archive_repair",
+        "an archive is repaired from the safekeepers of its own log",
+        (Edit("archive_repair.refuse_another_log", "int(found) != system_id", "False"),),
+        turns_red=REPAIR + "safekeepers_of_another_log_are_refused_at_once[another system]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "repair-overlooks-missing-segments",
         "archive_repair",
         "a segment that is missing between others is put back",
