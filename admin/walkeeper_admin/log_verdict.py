@@ -24,6 +24,7 @@ from walkeeper_admin.closed_logs import (
     waiting_commits,
 )
 from walkeeper_admin.member_sets import lacking_in
+from walkeeper_admin.member_troubles import HANGS, LOST_LOG, TROUBLES
 from walkeeper_admin.unanswered import unanswered
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.counts import counted
@@ -74,40 +75,6 @@ class Verdict:
 
 
 WAITED_FOR = ("sync", "quorum")
-LOST_LOG = ("no_log", "prepared")
-# By the code of a member's trouble: the words for a list of members, and the remedy.
-TROUBLES = {
-    "unreachable": ("does not answer", "start it, or repair its host or network"),
-    "failed": (
-        "its disk failed",
-        "repair or replace the disk and restart it; if its WAL is lost, run `walkeeper replace`",
-    ),
-    "refusing": (
-        "it refuses WAL for now",
-        "free space on its disk, or raise --wal-size-max; it goes on by itself",
-    ),
-    "no_log": (
-        "it does not have the log",
-        "check --cluster; if its disk was lost or wiped, run `walkeeper replace`",
-    ),
-    "prepared": (
-        "its log was prepared and never began",
-        "repeat the `walkeeper create` or `walkeeper replace` that was interrupted",
-    ),
-    "replaced": (
-        "it was replaced",
-        "once `walkeeper status` shows the members well, stop it and remove its directory",
-    ),
-    "refused": ("it refuses", "see its error"),
-    "wrong_log": (
-        "it serves another log of this name",
-        "start the right safekeeper at this address, or mend --safekeepers",
-    ),
-    "damaged": (
-        "WAL on its disk is damaged",
-        "run `walkeeper replace` for it; the others and the archive have that WAL",
-    ),
-}
 # The codes of warnings; with those of CRITICAL reasons, the sections of docs/runbooks.md.
 WARNINGS = (
     *TROUBLES,
@@ -126,11 +93,6 @@ LOST_REMEDY = (
     "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
     "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
-)
-# In place of those of `unreachable`, if the host accepts connections.
-HANGS = (
-    "accepts connections and does not answer",
-    "look at its log and its disk: a sync may hang; restart it if the disk is well",
 )
 CHANGE_REMEDY = (
     "wait until it has joined; commits go on. If it does not come, start it, or take the change "

@@ -25,7 +25,7 @@ from tests.house.monitoring.alerts import ALERTS
 from tests.support.folders import ROOT
 from tests.support.scenario_words import CREATION_LSN, configuration_of
 from walkeeper_admin import log_verdict as judging
-from walkeeper_admin.log_verdict import TROUBLES
+from walkeeper_admin.member_troubles import TROUBLES
 from walkeeper_admin.status import (
     DEGRADED,
     NO_QUORUM,
@@ -314,10 +314,10 @@ def test_two_lost_disks_of_three_lead_to_a_new_log_and_not_in_a_circle() -> None
 
 def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
     source = Path(judging.__file__).read_text()
-    codes = {*judging.TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
+    codes = {*TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
     page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
-    assert {*judging.TROUBLES, *re.findall(r'_warning\("(\w+)"', source)} <= {*judging.WARNINGS}
+    assert {*TROUBLES, *re.findall(r'_warning\("(\w+)"', source)} <= {*judging.WARNINGS}
     codes |= {alert.runbook for alert in ALERTS}
     assert codes == {code for heading in headings for code in heading.split(", ")}
 
