@@ -145,8 +145,8 @@ def why_not_fetched(name: str, code: int, said: str) -> str:
 def refuse_another_log(document: dict[str, Any], system_id: int) -> None:
     """Raise Refused if these safekeepers do not have this archive's log, or if none answers.
 
-    `document` is that of `status --json`. One that has the log is enough, since it serves
-    committed WAL alone."""
+    `document` is that of `status --json`. A single safekeeper with the log is enough, since it
+    serves committed WAL alone."""
     found = document["cluster"]["system_id"]
     if found is None:
         why = ", ".join(f"{each['address']} ({each['error']})" for each in document["safekeepers"])

@@ -24,7 +24,7 @@ from walkeeper_admin.closed_logs import (
     waiting_commits,
 )
 from walkeeper_admin.member_sets import lacking_in
-from walkeeper_admin.member_troubles import HANGS, LOST_LOG, TROUBLES
+from walkeeper_admin.member_troubles import DAMAGED_TOO, HANGS, LOST_LOG, TROUBLES
 from walkeeper_admin.unanswered import unanswered
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.counts import counted
@@ -175,6 +175,7 @@ def _warning(code: str, text: str, remedy: str) -> Reason:
 
 def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
     found = []
+    damaged = sum(trouble_of(line) == "damaged" for line in lines)
     for line in lines:
         if (code := trouble_of(line)) is None:
             continue
@@ -184,6 +185,7 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"
+            remedy = DAMAGED_TOO if damaged > 1 else remedy
         whose, since = name_of(line), line.get("away_since")
         found.append(Reason(code, State.WARNING, text, remedy, since, number_of(line), whose))
     return found

@@ -35,11 +35,17 @@ TROUBLES = {
     ),
     "damaged": (
         "WAL on its disk is damaged",
-        "run `walkeeper replace` for it; the others and the archive have that WAL",
+        "it repairs the segment by itself from a good copy: bring the archive back, or start it "
+        "with --repair-from; if its disk is bad, `walkeeper replace` it with another disk",
     ),
 }
 # In place of those of `unreachable`, if the host accepts connections.
 HANGS = (
     "accepts connections and does not answer",
     "look at its log and its disk: a sync may hang; restart it if the disk is well",
+)
+# In place of that of `damaged`, if several members are: a replacement would end a good copy.
+DAMAGED_TOO = (
+    "replace none: another member is damaged as well, so keep every directory. Each repairs its "
+    "segment by itself from a good copy: see docs/runbooks.md#damaged"
 )

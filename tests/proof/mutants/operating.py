@@ -117,6 +117,15 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "damaged-member-is-replaced",
+        "log_verdict",
+        "no remedy is to replace a member while another one has damaged WAL",
+        (Edit("log_verdict._members", "damaged > 1", "False"),),
+        turns_red="tests/cli/test_damaged_members.py::test_"
+        "damage_of_several_members_is_no_reason_to_replace_one",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "option-is-a-value",
         "options",
         "an option of the command is no value of another one",
