@@ -451,6 +451,22 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "gate-trusts-rules-that-are-not-loaded",
+        "closed_start",
+        "`gate` goes on with a server only if that has loaded the closed rules",
+        (Edit("closed_start._refuse_open", "loaded_s <= hba.stat().st_mtime", "False"),),
+        turns_red=GATE + "a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "gate-overlooks-a-client",
+        "closed_start",
+        "`gate` goes on with a server only if no other role is connected still",
+        (Edit("closed_start._refuse_open", "found is not None", "False"),),
+        turns_red=GATE + "a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "marker-across-a-page",
         "check",
         "the marker's record crosses no page, so its text stands in WAL without a break",
