@@ -15,21 +15,20 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import asyncpg
 
 from walkeeper_admin.primary.standby_names import PARAMETER, configuration_line, setting_for
-from walkeeper_admin.replaying import make_promotable
+from walkeeper_admin.replaying import finish, prepare
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import in_one_line
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 from walkeeper_proposer.settling import settle
-from walkeeper_restore.standby_check.checking import Where
-from walkeeper_restore.standby_check.vouching import refuse_another_branch
 
 LAG_BYTES_MAX = 64 << 20  # a standby replays this in about a second
 LINGER_S = 1.0
@@ -48,7 +47,24 @@ SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text,
 SYNCHRONOUS = (
     "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
 )
+PROMOTE, IN_RECOVERY = "SELECT pg_promote(false)", "SELECT pg_is_in_recovery()"
 FIRST_COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'switchover')"
+
+UNCHANGED = "The primary works on and no server was changed"
+IF_STOPPED = (
+    "If the primary is stopped, run `walkeeper settle --seal --replayed-by` with the standby's "
+    "DSN, then promote the standby. Or start the primary again, and its proposer with --resume"
+)
+STOPPED = (
+    "The old primary is stopped and commits are not possible. Mend this and run `walkeeper settle "
+    "--seal --replayed-by`, then promote the standby. Or start the old primary again, and its "
+    "proposer with --resume"
+)
+PROMOTED = (
+    "The promotion has begun, so leave the old primary stopped. Commits go on at the new one when "
+    "its proposer is there: see the log of `walkeeper proposer --follow`, or start `walkeeper "
+    "proposer` with the new one's --dsn"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +105,44 @@ def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> 
 
     Raise Refused before anything has changed, or with the steps that bring the old primary back.
     """
-    flush_lsn = asyncio.run(_flush_lsn(settings.primary))
-    state = asyncio.run(_standby_state(settings.standby))
+    try:
+        flush_lsn = asyncio.run(_flush_lsn(settings.primary))
+    except NotConnected as error:
+        raise Refused(f"--primary: {error.reason}. No server was changed. {IF_STOPPED}") from error
+    try:
+        state = asyncio.run(_standby_state(settings.standby))
+    except NotConnected as error:
+        raise Refused(f"--standby: {error.reason}. {UNCHANGED}") from error
     reason = reason_against(state, flush_lsn)
     if reason is not None:
-        raise Refused(f"{reason}. The primary works on and no server was changed")
-    refuse_another_branch(settings.standby, Where(settings.safekeepers, settings.cluster))
+        raise Refused(f"{reason}. {UNCHANGED}")
+    prepare(settings.standby, settings.safekeepers, settings.cluster, slot=settings.slot, say=say)
     say("the primary writes a checkpoint, so that it stops quickly")
     asyncio.run(_checkpoint(settings.primary, settings.timeout_s))
     began_s = time.monotonic()
-    _stop(settings, say)
-    stopped_s = time.monotonic() - began_s
     try:
-        return _take_over(settings, began_s, stopped_s, say)
+        _stop(settings, say)
+    except KeyboardInterrupt:
+        say(f"interrupted: --stop may have stopped the primary. {IF_STOPPED}")
+        raise
+    stopped_s = time.monotonic() - began_s
+    with _going_on(STOPPED, say):
+        end_lsn, timeline = _bring_to_the_end(settings, say)
+    with _going_on(PROMOTED, say):
+        asyncio.run(_promote(settings.standby, settings.timeout_s))
+    return Switched(end_lsn, timeline, stopped_s, time.monotonic() - began_s)
+
+
+@contextmanager
+def _going_on(text: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Say how to go on from here, after an error and after Ctrl-C."""
+    try:
+        yield
     except Refused as error:
-        raise Refused(
-            f"{error}. The old primary is stopped and commits are not possible. Mend this and run "
-            "`walkeeper settle --seal --replayed-by`, then promote the standby. Or start the old "
-            "primary again, and its proposer with --resume"
-        ) from error
+        raise Refused(f"{error}. {text}") from error
+    except KeyboardInterrupt:
+        say(f"interrupted. {text}")
+        raise
 
 
 def reason_against(state: StandbyState, flush_lsn: Lsn) -> str | None:
@@ -181,8 +216,9 @@ def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
     last = in_one_line(output)[-200:]
     if asyncio.run(_answers(settings.primary)):
         raise Refused(
-            f"the primary still accepts connections after --stop, which ended with {code} "
-            f"({last}). No standby was promoted: stop that server, or correct --stop, and repeat"
+            f"the primary still accepts connections after --stop, which ended with {code}"
+            f"{f' ({last})' if last else ''}. No standby was promoted: stop that server, or "
+            "correct --stop, and repeat"
         )
     if code:
         say(f"--stop ended with {code}, but the primary is down ({last})")
@@ -196,32 +232,27 @@ async def _answers(dsn: str) -> bool:
         return False
 
 
-def _take_over(
-    settings: SwitchoverSettings, began_s: float, stopped_s: float, say: Callable[[str], None]
-) -> Switched:
+def _bring_to_the_end(
+    settings: SwitchoverSettings, say: Callable[[str], None]
+) -> tuple[Lsn, int | None]:
+    """Seal the log, and let the standby have all of it; return its end and the next timeline."""
     addresses, cluster, timeout_s = settings.safekeepers, settings.cluster, settings.timeout_s
     end = asyncio.run(settle(addresses, cluster, seal=True, timeout_s=timeout_s, linger_s=LINGER_S))
-    _, timeline = make_promotable(
-        settings.standby,
-        addresses,
-        cluster,
-        end,
-        slot=settings.slot,
-        timeout_s=timeout_s,
-        say=say,
-    )
+    _, timeline = finish(settings.standby, addresses, cluster, end, timeout_s=timeout_s, say=say)
     say(f"promoting the standby at {end.consensus_lsn}")
-    asyncio.run(_promote(settings.standby, timeout_s))
-    return Switched(end.consensus_lsn, timeline, stopped_s, time.monotonic() - began_s)
+    return end.consensus_lsn, timeline
 
 
 async def _promote(dsn: str, timeout_s: float) -> None:
     """Promote the standby, and return when a quorum has a commit of it."""
     async with connected(dsn) as sql:
         await sql.execute("SET statement_timeout = 0")
-        if not await sql.fetchval(f"SELECT pg_promote(true, {max(1, int(timeout_s))})"):
-            raise Refused(f"the standby was not promoted within {timeout_s:g} s: see its log")
         deadline_s = time.monotonic() + timeout_s
+        await sql.execute(PROMOTE)  # PostgreSQL itself would look each 0.1 s
+        while await sql.fetchval(IN_RECOVERY):
+            if time.monotonic() > deadline_s:
+                raise Refused(f"the standby was not promoted within {timeout_s:g} s: see its log")
+            await asyncio.sleep(POLL_S)
         while not await sql.fetchval(SYNCHRONOUS):
             if time.monotonic() > deadline_s:
                 raise Refused(

@@ -467,6 +467,15 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "old-primary-after-the-promotion",
+        "switchover",
+        "after a promotion no remedy of `switchover` is to start the old primary",
+        (Edit("switchover.switch_over", "_going_on(PROMOTED, say)", "_going_on(STOPPED, say)"),),
+        turns_red="tests/cli/test_switchover_steps.py::test_"
+        "an_error_names_the_way_on_that_fits[_promote-leave the old]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "marker-across-a-page",
         "check",
         "the marker's record crosses no page, so its text stands in WAL without a break",
