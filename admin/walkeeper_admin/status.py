@@ -45,6 +45,7 @@ from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
 CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
+AGAIN_S, REPORT_AGE_S = 0.2, 2.0  # between two questions, and until a report is younger
 COLUMNS = (
     "version",
     "incarnation",
@@ -102,6 +103,23 @@ async def gather(
         except Refused as error:
             known["dsn_error"] = str(error)
     return with_verdict(document)
+
+
+async def gather_fresh(
+    addresses: Sequence[Address], cluster: str, timeout_s: float, dsn: str | None = None
+) -> dict[str, Any]:
+    """Return the document, with a report of the proposer that is younger than this question.
+
+    While no commit waits for the quorum, the proposer asks the primary each second. So its report
+    may be older than an `attach` that has just ended: ask again for REPORT_AGE_S."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + REPORT_AGE_S
+    while True:
+        document = await gather(addresses, cluster, timeout_s, dsn)
+        is_old = any(reason["code"] == "unprotected" for reason in document["reasons"])
+        if not is_old or dsn is not None or loop.time() > deadline_s:
+            return document
+        await asyncio.sleep(AGAIN_S)
 
 
 def with_verdict(document: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class DeadSpare(Incident):
         metrics=r"walkeeper_proposer_failed_repairs_total\{.*\} [1-9]",
         page='"failed": ?[1-9]', remedy="start it",
     )  # fmt: skip
-    remedied = "start the member, and take the dead spare off the list: `walkeeper spare rm 4`."
+    remedied = "start the member, and take the dead spare off the list with `walkeeper spare rm 4`."
 
     def cause(self) -> None:
         stage, port = self.stage, free_port()

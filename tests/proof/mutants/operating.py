@@ -476,6 +476,15 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "report-from-before-the-attach",
+        "status",
+        "a report that is older than an attach is no warning",
+        (Edit("status.gather_fresh", "not is_old", "True"),),
+        turns_red="tests/cli/test_fresh_reports.py::test_"
+        "a_report_from_before_an_attach_is_no_warning[just attached]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "marker-across-a-page",
         "check",
         "the marker's record crosses no page, so its text stands in WAL without a break",
