@@ -41,6 +41,12 @@ SELECT pg_is_in_recovery(),
 STANDBY = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text,
     current_setting('synchronous_standby_names'),
+    CASE WHEN NOT pg_is_in_recovery() THEN ''
+        WHEN pg_is_wal_replay_paused()
+        THEN 'its replay is paused: run SELECT pg_wal_replay_resume()'
+        WHEN current_setting('recovery_min_apply_delay') <> '0'
+        THEN 'recovery_min_apply_delay is ' || current_setting('recovery_min_apply_delay')
+        ELSE '' END,
     (SELECT string_agg(DISTINCT application_name, ' ') FROM pg_stat_activity
         WHERE backend_type = 'walsender' AND application_name LIKE '%\\_follow')
 """
@@ -98,6 +104,7 @@ class StandbyState:
     replayed_lsn: Lsn
     standby_names: str
     followers: tuple[str, ...]
+    held_back: str = ""
 
 
 def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> Switched:
@@ -149,6 +156,8 @@ def reason_against(state: StandbyState, flush_lsn: Lsn) -> str | None:
     """Return why this standby cannot take over within a second or so, or None. Pure."""
     if not state.in_recovery:
         return "the server that should take over is no standby"
+    if why := state.held_back:
+        return f"the standby replays nothing for now: {why}"
     lag = flush_lsn - state.replayed_lsn
     if lag > LAG_BYTES_MAX:
         return (
@@ -185,9 +194,10 @@ async def _standby_state(dsn: str) -> StandbyState:
     async with connected(dsn) as sql:
         found = await sql.fetchrow(STANDBY)
     assert found is not None, STANDBY
-    in_recovery, replayed, names, followers = found
+    in_recovery, replayed, names, held_back, followers = found
     replayed_lsn = Lsn(0) if replayed is None else Lsn.parse(replayed)
-    return StandbyState(in_recovery, replayed_lsn, names, tuple((followers or "").split()))
+    waiting = tuple((followers or "").split())
+    return StandbyState(in_recovery, replayed_lsn, names, waiting, held_back)
 
 
 async def _checkpoint(dsn: str, timeout_s: float) -> None:

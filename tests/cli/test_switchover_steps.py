@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from walkeeper_admin import switchover
-from walkeeper_admin.switchover import StandbyState, SwitchoverSettings, switch_over
+from walkeeper_admin.switchover import StandbyState, SwitchoverSettings, reason_against, switch_over
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.postgres.primary_sql import NotConnected
@@ -84,3 +85,10 @@ def test_a_server_without_an_answer_is_named_by_its_option(
     stub(monkeypatch, failing, lambda: NotConnected("refused"))
     with pytest.raises(Refused, match=wanted):
         switch_over(SETTINGS, say=lambda _: None)
+
+
+def test_a_standby_that_replays_nothing_is_refused() -> None:
+    """The primary was stopped, and the standby did not replay its last WAL."""
+    assert reason_against(READY, Lsn(5)) is None
+    reason = reason_against(replace(READY, held_back="its replay is paused"), Lsn(5))
+    assert reason == "the standby replays nothing for now: its replay is paused"

@@ -467,6 +467,15 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "paused-standby-takes-over",
+        "switchover",
+        "`switchover` stops no primary for a standby whose replay is paused or delayed",
+        (Edit("switchover.reason_against", "state.held_back", "''"),),
+        turns_red="tests/cli/test_switchover_steps.py::test_"
+        "a_standby_that_replays_nothing_is_refused",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "old-primary-after-the-promotion",
         "switchover",
         "after a promotion no remedy of `switchover` is to start the old primary",
