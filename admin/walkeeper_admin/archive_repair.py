@@ -5,8 +5,8 @@
     await repair_all(archive, …)  does both for each file; flawed and repair block
 
 The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
-decides: bytes that differ from it are refused. An object is removed only when its replacement is in
-memory.
+decides: bytes that differ from it are refused. So is WAL of another system. An object is removed
+only when its replacement is in memory.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from walkeeper_admin.restored_file import NotRestored, restored
+from walkeeper_admin.status import gather
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents
 from walkeeper_archive.errors import ArchiveDamaged
 from walkeeper_archive.layout import Kind, WalFile, file_named
 from walkeeper_archive.receipt import sha256_of
-from walkeeper_archive.verification import survey, verify
+from walkeeper_archive.verification import flaw_of, survey, verify
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.shell.tls.own_credentials import own_options
 
+ANSWER_S = 5.0
+NOT_THERE = 1  # as docs/reference/exit-codes.md has it
 Fetch = Callable[[str], bytes]
 
 
@@ -70,7 +75,7 @@ def _missing(contents: Contents) -> list[WalFile]:
     return missing
 
 
-def repair(archive: Archive, flaw: Flaw, fetch: Fetch) -> None:
+def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) -> None:
     """Put the file back. Raise Refused, with the archive unchanged, if no safekeeper has it."""
     file = flaw.file
     wal = fetch(file.name)
@@ -82,6 +87,11 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch) -> None:
         raise Refused(
             f"{file.name}: the safekeepers' WAL is not what the receipt says; the archive and the "
             "log have parted, and the archive is unchanged"
+        )
+    if file.kind is Kind.SEGMENT and (why := flaw_of(archive, file, wal, segment_bytes)):
+        # A segment that is missing has no receipt that could contradict.
+        raise Refused(
+            f"{file.name}: the safekeepers' WAL does not fit: {why}; the archive is unchanged"
         )
     objects = [each for each in archive.objects(file.timeline) if each.file == file]
     for each in sorted(objects, key=lambda one: not one.is_receipt):  # a receipt first
@@ -100,12 +110,37 @@ def fetching(
         try:
             return restored(name, options, timeline=timeline, segment_bytes=segment_bytes)
         except NotRestored as error:
-            raise Refused(
-                f"{name}: no safekeeper gives it (restore: {error.said or 'not there'}); a base "
-                "backup from after this segment does without it"
-            ) from error
+            raise Refused(why_not_fetched(name, error.code, error.said)) from error
 
     return fetch
+
+
+def why_not_fetched(name: str, code: int | None, said: str) -> str:
+    """Return why `restore` did not bring the file, by its exit code and its last line."""
+    last = in_one_line(said.strip().rpartition("walkeeper restore: ")[2])
+    if code == NOT_THERE:
+        remedy = "a base backup from after this segment does without it"
+        return f"{name}: no safekeeper has it ({last or 'not there'}); {remedy}"
+    return f"{name}: not fetched ({last}); repeat the command when a quorum answers"
+
+
+def refuse_another_log(document: dict[str, Any], system_id: int) -> None:
+    """Raise Refused if these safekeepers do not have this archive's log, or if none answers.
+
+    `document` is that of `status --json`. A single safekeeper with the log is enough, since it
+    serves committed WAL alone."""
+    found = document["cluster"]["system_id"]
+    if found is None:
+        why = ", ".join(f"{each['address']} ({each['error']})" for each in document["safekeepers"])
+        raise Refused(
+            f"no safekeeper has the log {document['cluster']['name']!r}: {why}. Name in "
+            "--safekeepers those that archive here, and start them; the archive is unchanged"
+        )
+    if int(found) != system_id:
+        raise Refused(
+            f"the safekeepers hold the log of system {found}, and the archive is that of "
+            f"{system_id}: name in --safekeepers those that archive here; the archive is unchanged"
+        )
 
 
 async def repair_all(
@@ -118,6 +153,7 @@ async def repair_all(
 ) -> tuple[int, int]:
     """Repair every flaw; return how many were repaired, and how many were not."""
     segment_bytes = (await asyncio.to_thread(survey, archive)).segment_bytes
+    refuse_another_log(await gather(safekeepers, archive.cluster, ANSWER_S), archive.system_id)
     repaired = left = 0
     for flaw in await asyncio.to_thread(flawed, archive, jobs=jobs):
         if dry_run:
@@ -127,7 +163,7 @@ async def repair_all(
         try:
             timeline = flaw.file.timeline
             fetch = fetching(safekeepers, archive.cluster, segment_bytes, timeline)
-            await asyncio.to_thread(repair, archive, flaw, fetch)
+            await asyncio.to_thread(repair, archive, flaw, fetch, segment_bytes=segment_bytes)
         except WalkeeperError as error:
             say(f"not repaired: {error}")
             left += 1

@@ -34,6 +34,11 @@ OPEN_SUFFIX = ".walkeeper_open"
 POLL_S = 0.1
 SAY_EVERY_S = 10.0
 STATE = "SELECT pg_is_in_recovery(), current_setting('synchronous_standby_names')"
+LOADED = "SELECT extract(epoch FROM pg_conf_load_time())::float8"
+STRANGER = """
+SELECT usename FROM pg_stat_activity
+WHERE backend_type IN ('client backend', 'walsender') AND usename <> ALL ($1) LIMIT 1
+"""
 COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'gate')::text"
 
 
@@ -60,16 +65,27 @@ class Opened:
 async def start_closed(settings: GateSettings, *, say: Callable[[str], None]) -> Opened:
     """Start the server, and return when clients are admitted.
 
-    Raise Refused if the server runs already, or if it does not start. Wait without a limit for the
-    quorum: until then the server stays closed.
+    Go on with a server that an earlier run has closed. Raise Refused if the server runs otherwise,
+    or if it does not start. Wait without a limit for the quorum: until then the server stays
+    closed.
     """
     hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
-    await asyncio.to_thread(_refuse_running, settings.data_directory)
-    await asyncio.to_thread(close, hba, settings.roles)
-    say(f"{hba} admits {', '.join(settings.roles)} alone")
-    began_s = time.monotonic()
-    await _start(settings.command, settings.timeout_s)
+    pid, began_s = await asyncio.to_thread(running_pid, settings.data_directory), time.monotonic()
+    if pid is None:
+        await asyncio.to_thread(close, hba, settings.roles)
+        say(f"{hba} admits {', '.join(settings.roles)} alone")
+        await _start(settings.command, settings.timeout_s)
+    elif await asyncio.to_thread(is_closed, hba, settings.roles):
+        say(f"the server runs, and is closed to all but {', '.join(settings.roles)}: going on")
+    else:
+        raise Refused(
+            f"the server of {settings.data_directory} runs (pid {pid}), so clients may be "
+            "connected: stop it first. If an earlier `gate` has closed it, repeat that one's "
+            "--dsn and --admit"
+        )
     await _wait_started(settings.dsn, settings.timeout_s)
+    if pid is not None:
+        await _refuse_open(settings.dsn, hba, settings.roles)
     lsn = await wait_durable(settings.dsn, say)
     await asyncio.to_thread(reopen, hba)
     await _reload(settings.dsn)
@@ -83,6 +99,11 @@ def close(hba: Path, roles: Sequence[str]) -> None:
         if not kept.exists():
             _write(kept, hba.read_text(), like=hba)
         _write(hba, narrowed(kept.read_text(), roles, kept=str(kept)), like=hba)
+    except FileNotFoundError as error:
+        raise Refused(
+            f"{error.filename}: {error.strerror}: name the data directory with -D, or the file "
+            "with --hba-file (SHOW hba_file)"
+        ) from error
     except OSError as error:
         raise Refused(
             f"{error.filename or hba}: {error.strerror}: run as the server's user"
@@ -91,6 +112,36 @@ def close(hba: Path, roles: Sequence[str]) -> None:
         if hba.read_text() == kept.read_text():
             kept.unlink()
         raise
+
+
+def is_closed(hba: Path, roles: Sequence[str]) -> bool:
+    """Return True if an earlier run has closed the file to all but these roles."""
+    kept = hba.with_name(hba.name + OPEN_SUFFIX)
+    try:
+        return hba.read_text() == narrowed(kept.read_text(), roles, kept=str(kept))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}: run as the server's user") from error
+
+
+async def _refuse_open(dsn: str, hba: Path, roles: Sequence[str]) -> None:
+    """Raise Refused if a server that runs has other rules in force, or if another role got in."""
+    loaded_s, found = await _in_force(dsn, roles)
+    changed_s = (await asyncio.to_thread(hba.stat)).st_mtime
+    if loaded_s <= changed_s:
+        raise Refused(
+            f"the server has not loaded {hba} since it was closed, so clients may be connected: "
+            "stop it first"
+        )
+    if found is not None:
+        raise Refused(f"the server is closed, and {found} is connected still: stop it first")
+
+
+async def _in_force(dsn: str, roles: Sequence[str]) -> tuple[float, str | None]:
+    """Return when the server loaded its rules, and a connected role that they do not admit."""
+    async with connected(dsn) as sql:
+        return await sql.fetchval(LOADED), await sql.fetchval(STRANGER, list(roles))
 
 
 def reopen(hba: Path) -> bool:
@@ -128,19 +179,18 @@ def _write(path: Path, text: str, *, like: Path) -> None:
     sync_path(path.parent)
 
 
-def _refuse_running(data_directory: Path) -> None:
+def running_pid(data_directory: Path) -> int | None:
+    """Return the process of the server that runs on this directory, or None."""
     try:
         pid = int((data_directory / "postmaster.pid").read_text().split()[0])
     except (FileNotFoundError, IndexError, ValueError):
-        return
+        return None
     except OSError as error:
         raise Refused(f"{error.filename}: {error.strerror}: run as the server's user") from error
     with suppress(OSError):
         if os.readlink(f"/proc/{pid}/cwd") == str(data_directory.resolve()):
-            raise Refused(
-                f"the server of {data_directory} runs (pid {pid}), so clients may be connected: "
-                "stop it first"
-            )
+            return pid
+    return None
 
 
 async def _start(command: Sequence[str], timeout_s: float) -> None:
@@ -158,14 +208,16 @@ async def _start(command: Sequence[str], timeout_s: float) -> None:
 
 
 async def _wait_started(dsn: str, timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s, closed = time.monotonic() + timeout_s, "pg_hba.conf stays closed; run this again"
     while True:
         try:
             async with connected(dsn):
                 return
         except Refused as error:
             if time.monotonic() > deadline_s:
-                raise Refused(f"{error}. The server stays closed") from error
+                raise Refused(
+                    f"{error}. Does COMMAND start the server, and does --dsn name it? {closed}"
+                ) from error
         await asyncio.sleep(POLL_S)
 
 

@@ -24,6 +24,8 @@ from walkeeper_admin.closed_logs import (
     waiting_commits,
 )
 from walkeeper_admin.member_sets import lacking_in
+from walkeeper_admin.member_troubles import DAMAGED_TOO, HANGS, LOST_LOG, TROUBLES
+from walkeeper_admin.unanswered import unanswered
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.quorum import member_id
@@ -73,40 +75,6 @@ class Verdict:
 
 
 WAITED_FOR = ("sync", "quorum")
-LOST_LOG = ("no_log", "prepared")
-# By the code of a member's trouble: the words for a list of members, and the remedy.
-TROUBLES = {
-    "unreachable": ("does not answer", "start it, or repair its host or network"),
-    "failed": (
-        "its disk failed",
-        "repair or replace the disk and restart it; if its WAL is lost, run `walkeeper replace`",
-    ),
-    "refusing": (
-        "it refuses WAL for now",
-        "free space on its disk, or raise --wal-size-max; it goes on by itself",
-    ),
-    "no_log": (
-        "it does not have the log",
-        "check --cluster; if its disk was lost or wiped, run `walkeeper replace`",
-    ),
-    "prepared": (
-        "its log was prepared and never began",
-        "repeat the `walkeeper create` or `walkeeper replace` that was interrupted",
-    ),
-    "replaced": (
-        "it was replaced",
-        "once `walkeeper status` shows the members well, stop it and remove its directory",
-    ),
-    "refused": ("it refuses", "see its error"),
-    "wrong_log": (
-        "it serves another log of this name",
-        "start the right safekeeper at this address, or mend --safekeepers",
-    ),
-    "damaged": (
-        "WAL on its disk is damaged",
-        "run `walkeeper replace` for it; the others and the archive have that WAL",
-    ),
-}
 # The codes of warnings; with those of CRITICAL reasons, the sections of docs/runbooks.md.
 WARNINGS = (
     *TROUBLES,
@@ -117,6 +85,7 @@ WARNINGS = (
     "lagging",
     "unprotected",
     "lowered",
+    "primary_not_asked",
     "archive",
     "differing",
 )
@@ -124,11 +93,6 @@ LOST_REMEDY = (
     "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
     "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
     "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
-)
-# In place of those of `unreachable`, if the host accepts connections.
-HANGS = (
-    "accepts connections and does not answer",
-    "look at its log and its disk: a sync may hang; restart it if the disk is well",
 )
 CHANGE_REMEDY = (
     "wait until it has joined; commits go on. If it does not come, start it, or take the change "
@@ -148,7 +112,7 @@ def judge(document: dict[str, Any]) -> Verdict:
     if blocking is not None:
         blocking = replace(blocking, since=_hang_since(cluster))
         return Verdict(blocking.state, blocking.text, (blocking, *members))
-    reasons = [*_hanging(cluster, lines)]
+    reasons = [*_unanswered(cluster), *_hanging(cluster, lines)]
     if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
@@ -211,6 +175,7 @@ def _warning(code: str, text: str, remedy: str) -> Reason:
 
 def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
     found = []
+    damaged = sum(trouble_of(line) == "damaged" for line in lines)
     for line in lines:
         if (code := trouble_of(line)) is None:
             continue
@@ -220,6 +185,7 @@ def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
             text = f"{name_of(line)} ({words}: {line['error']})"
         if code == "damaged":
             text = f"{name_of(line)} ({words}: {line['damage']})"
+            remedy = DAMAGED_TOO if damaged > 1 else remedy
         whose, since = name_of(line), line.get("away_since")
         found.append(Reason(code, State.WARNING, text, remedy, since, number_of(line), whose))
     return found
@@ -360,6 +326,16 @@ def _hanging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[R
         remedy = f"{look}; `walkeeper detach` releases commits, without the quorum's guarantee"
         return [Reason("commits_wait", State.CRITICAL, text, remedy, primary["waiting_since"])]
     return []
+
+
+def _unanswered(cluster: dict[str, Any]) -> list[Reason]:
+    """Return a reason if `--dsn` got no answer."""
+    if (found := unanswered(cluster)) is None:
+        return []
+    if found.is_shared:
+        return [Reason("primary_down", State.CRITICAL, found.text, found.remedy)]
+    state = State.CRITICAL if found.is_critical else State.WARNING
+    return [Reason("primary_not_asked", state, found.text, found.remedy)]
 
 
 def _unsynced(lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -40,9 +40,29 @@ async def make_promotable(
 
     Raise Refused if it has not replayed the whole log in time, or if its WAL is another one (R23).
     """
-    where = Where(tuple(safekeepers), cluster)
-    await refuse_another_branch(dsn, where)
+    await prepare(dsn, safekeepers, cluster, slot=slot, say=say)
+    return await finish(dsn, safekeepers, cluster, end, timeout_s=timeout_s, say=say)
+
+
+async def prepare(
+    dsn: str, safekeepers: Sequence[Address], cluster: str, *, slot: str, say: Callable[[str], None]
+) -> None:
+    """Do what needs no end of the log: refuse another branch, and make the retention slot."""
+    await refuse_another_branch(dsn, Where(tuple(safekeepers), cluster))
     await retain_what_tells(dsn, slot, say=say)
+
+
+async def finish(
+    dsn: str,
+    safekeepers: Sequence[Address],
+    cluster: str,
+    end: Settled,
+    *,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> tuple[Lsn, int | None]:
+    """Do the rest of make_promotable, for a standby that is prepared."""
+    where = Where(tuple(safekeepers), cluster)
     replayed_lsn = await wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
     await vouch(dsn, where, timeout_s=timeout_s, say=say)
     number = await prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)

@@ -22,11 +22,15 @@ SAID_CHARACTERS_MAX = 300
 
 
 class NotRestored(Refused):
-    """`walkeeper restore` failed; `said` is the end of its stderr, or "" if it printed none."""
+    """`walkeeper restore` failed.
 
-    def __init__(self, text: str, said: str = "") -> None:
+    `said` is the end of its stderr, or "" if it printed none. `code` is its exit code, or None if
+    it did not end in time.
+    """
+
+    def __init__(self, text: str, said: str = "", code: int | None = None) -> None:
         super().__init__(text)
-        self.said = said
+        self.said, self.code = said, code
 
 
 def restored(
@@ -58,6 +62,7 @@ def restored(
             raise NotRestored(f"restore did not end within {limit_s:g} s") from error
         if done.returncode:
             said = re.sub(r"\s+", " ", done.stderr).strip()[-SAID_CHARACTERS_MAX:]
-            raise NotRestored(f"restore ended with {done.returncode}: {said}", said)
+            text = f"restore ended with {done.returncode}: {said}"
+            raise NotRestored(text, said, done.returncode)
         with open(os.path.join(wal, "fetched"), "rb") as file:
             return file.read()

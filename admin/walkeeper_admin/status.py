@@ -34,7 +34,7 @@ from walkeeper_admin.member_sets import (
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.silent_members import name_silent
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.errors import Unreachable
+from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import printable
 from walkeeper_common.operator_text.times import shown_time
@@ -45,6 +45,7 @@ from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
 CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
+AGAIN_S, REPORT_AGE_S = 0.2, 2.0  # between two questions, and until a report is younger
 COLUMNS = (
     "version",
     "incarnation",
@@ -83,7 +84,8 @@ async def gather(
 ) -> dict[str, Any]:
     """Return the document of `status --json` (docs/reference/status-json.md).
 
-    With a DSN, this asks the primary itself. Else the document has the proposer's last report."""
+    With a DSN, this asks the primary itself. Without one, and without an answer, the document has
+    the proposer's last report."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     facts = _newest_facts(answers)
     answers = [_of_this_log(answer, facts) for answer in answers]
@@ -93,10 +95,31 @@ async def gather(
     document: dict[str, Any] = {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
     name_silent(lines, document["cluster"])
     document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
+    known = document["cluster"]
+    known["dsn_error"] = None
     if dsn is not None:
-        known = document["cluster"]
-        known["primary"] = await asked_primary(dsn, known["proposer"], known["primary"])
+        try:
+            known["primary"] = await asked_primary(dsn, known["proposer"], known["primary"])
+        except Refused as error:
+            known["dsn_error"] = str(error)
     return with_verdict(document)
+
+
+async def gather_fresh(
+    addresses: Sequence[Address], cluster: str, timeout_s: float, dsn: str | None = None
+) -> dict[str, Any]:
+    """Return the document, with a report of the proposer that is younger than this question.
+
+    While no commit waits for the quorum, the proposer asks the primary each second. So its report
+    may be older than an `attach` that has just ended: ask again for REPORT_AGE_S."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + REPORT_AGE_S
+    while True:
+        document = await gather(addresses, cluster, timeout_s, dsn)
+        is_old = any(reason["code"] == "unprotected" for reason in document["reasons"])
+        if not is_old or dsn is not None or loop.time() > deadline_s:
+            return document
+        await asyncio.sleep(AGAIN_S)
 
 
 def with_verdict(document: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +134,8 @@ async def asked_primary(
 ) -> dict[str, Any]:
     """Ask the primary itself, and return its state in the form of the proposer's report.
 
+    Raise Refused without an answer, which tells nothing about the proposer's connection.
+
     The time of the last change is the report's if that says the same. A role without pg_monitor
     sees no state, so there the report says if WAL comes."""
     found = await _primarys_answer(dsn, proposer)
@@ -122,18 +147,14 @@ async def asked_primary(
 
 
 async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
-    from walkeeper_common.errors import Refused
     from walkeeper_proposer.postgres.primary_sql import connected
     from walkeeper_proposer.postgres.sync_state import ABSENT, commits_of
 
     name = proposer["application_name"] if proposer else DEFAULT_NAME
     facts: dict[str, Any] = {"connected": False, "streaming": False, "sync_state": None}
     facts |= {"since": None, "waiting": 0, "waiting_since": None, "lowered": [], "error": None}
-    try:
-        async with connected(dsn) as sql:
-            commits = await commits_of(sql, name)
-    except Refused as error:
-        return {**facts, "error": str(error)}
+    async with connected(dsn) as sql:
+        commits = await commits_of(sql, name)
     absent = commits.sync_state == ABSENT
     return {
         **facts,
@@ -387,7 +408,8 @@ def table(document: dict[str, Any]) -> str:
     shown = f"{facts}{marks}" if cluster["members"] else ""
     text.append(f"cluster {cluster['name']}: {found.text}{shown}")
     if cluster["members"]:
-        text.append(f"primary: {primary_line(cluster.get('primary'))}")
+        primary = primary_line(cluster.get("primary"), cluster.get("dsn_error"))
+        text.append(f"primary: {primary}")
     text += [*zone_lines(cluster), *spare_lines(document)]
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_error_of(line)}" for line in broken]
@@ -426,14 +448,15 @@ def _since(since: str | None) -> str:
     return f" since {since}" if since else ""
 
 
-def primary_line(primary: dict[str, Any] | None) -> str:
-    """Return the primary's state for people."""
+def primary_line(primary: dict[str, Any] | None, dsn_error: str | None = None) -> str:
+    """Return the primary's state for people, which is the proposer's report after an error."""
     if primary is None:
-        return "not known; --dsn asks it"
+        return f"not known; --dsn: {dsn_error}" if dsn_error else "not known; --dsn asks it"
     if not primary["connected"]:
         return f"no connection{_since(primary['since'])}"
     streams = "streaming" if primary["streaming"] else "not streaming"
-    state = primary["sync_state"] or "with a sync_state that is not known"
+    doubt = f" ({primary['error']})" if primary["error"] else ""
+    state = primary["sync_state"] or f"with a sync_state that is not known{doubt}"
     waits = f", {waiting_commits(primary)}{_since(primary['waiting_since'])}"
     return f"{streams}, {state}{_since(primary['since'])}{waits if primary['waiting'] else ''}"
 

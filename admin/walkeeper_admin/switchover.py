@@ -14,22 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import asyncpg
 
 from walkeeper_admin.operators_commands import run_in_shell
 from walkeeper_admin.primary.standby_names import PARAMETER, configuration_line, setting_for
-from walkeeper_admin.replaying import make_promotable
+from walkeeper_admin.replaying import finish, prepare
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import in_one_line
-from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 from walkeeper_proposer.settling import settle
-from walkeeper_restore.standby_check.checking import Where
-from walkeeper_restore.standby_check.vouching import refuse_another_branch
 
 LAG_BYTES_MAX = 64 << 20  # a standby replays this in about a second
 LINGER_S = 1.0
@@ -42,13 +41,36 @@ SELECT pg_is_in_recovery(),
 STANDBY = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text,
     current_setting('synchronous_standby_names'),
+    CASE WHEN NOT pg_is_in_recovery() THEN ''
+        WHEN pg_is_wal_replay_paused()
+        THEN 'its replay is paused: run SELECT pg_wal_replay_resume()'
+        WHEN current_setting('recovery_min_apply_delay') <> '0'
+        THEN 'recovery_min_apply_delay is ' || current_setting('recovery_min_apply_delay')
+        ELSE '' END,
     (SELECT string_agg(DISTINCT application_name, ' ') FROM pg_stat_activity
         WHERE backend_type = 'walsender' AND application_name LIKE '%\\_follow')
 """
 SYNCHRONOUS = (
     "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
 )
+PROMOTE, IN_RECOVERY = "SELECT pg_promote(false)", "SELECT pg_is_in_recovery()"
 FIRST_COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'switchover')"
+
+UNCHANGED = "The primary works on and no server was changed"
+IF_STOPPED = (
+    "If the primary is stopped, run `walkeeper settle --seal --replayed-by` with the standby's "
+    "DSN, then promote the standby. Or start the primary again, and its proposer with --resume"
+)
+STOPPED = (
+    "The old primary is stopped and commits are not possible. Mend this and run `walkeeper settle "
+    "--seal --replayed-by`, then promote the standby. Or start the old primary again, and its "
+    "proposer with --resume"
+)
+PROMOTED = (
+    "The promotion has begun, so leave the old primary stopped. Commits go on at the new one when "
+    "its proposer is there: see the log of `walkeeper proposer --follow`, or start `walkeeper "
+    "proposer` with the new one's --dsn"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +104,7 @@ class StandbyState:
     replayed_lsn: Lsn
     standby_names: str
     followers: tuple[str, ...]
+    held_back: str = ""
 
 
 async def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> Switched:
@@ -89,31 +112,53 @@ async def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None
 
     Raise Refused before anything has changed, or with the steps that bring the old primary back.
     """
-    flush_lsn = await _flush_lsn(settings.primary)
-    state = await _standby_state(settings.standby)
+    try:
+        flush_lsn = await _flush_lsn(settings.primary)
+    except NotConnected as error:
+        raise Refused(f"--primary: {error.reason}. No server was changed. {IF_STOPPED}") from error
+    try:
+        state = await _standby_state(settings.standby)
+    except NotConnected as error:
+        raise Refused(f"--standby: {error.reason}. {UNCHANGED}") from error
     reason = reason_against(state, flush_lsn)
     if reason is not None:
-        raise Refused(f"{reason}. The primary works on and no server was changed")
-    await refuse_another_branch(settings.standby, Where(settings.safekeepers, settings.cluster))
+        raise Refused(f"{reason}. {UNCHANGED}")
+    where = settings.standby, settings.safekeepers, settings.cluster
+    await prepare(*where, slot=settings.slot, say=say)
     say("the primary writes a checkpoint, so that it stops quickly")
     await _checkpoint(settings.primary, settings.timeout_s)
     began_s = time.monotonic()
-    await _stop(settings, say)
-    stopped_s = time.monotonic() - began_s
     try:
-        return await _take_over(settings, began_s, stopped_s, say)
+        await _stop(settings, say)
+    except asyncio.CancelledError:  # Ctrl-C
+        say(f"interrupted: --stop may have stopped the primary. {IF_STOPPED}")
+        raise
+    stopped_s = time.monotonic() - began_s
+    with _going_on(STOPPED, say):
+        end_lsn, timeline = await _bring_to_the_end(settings, say)
+    with _going_on(PROMOTED, say):
+        await _promote(settings.standby, settings.timeout_s)
+    return Switched(end_lsn, timeline, stopped_s, time.monotonic() - began_s)
+
+
+@contextmanager
+def _going_on(text: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Say how to go on from here, after an error and after Ctrl-C, which cancels the task."""
+    try:
+        yield
     except Refused as error:
-        raise Refused(
-            f"{error}. The old primary is stopped and commits are not possible. Mend this and run "
-            "`walkeeper settle --seal --replayed-by`, then promote the standby. Or start the old "
-            "primary again, and its proposer with --resume"
-        ) from error
+        raise Refused(f"{error}. {text}") from error
+    except asyncio.CancelledError:
+        say(f"interrupted. {text}")
+        raise
 
 
 def reason_against(state: StandbyState, flush_lsn: Lsn) -> str | None:
     """Return why this standby cannot take over within a second or so, or None. Pure."""
     if not state.in_recovery:
         return "the server that should take over is no standby"
+    if why := state.held_back:
+        return f"the standby replays nothing for now: {why}"
     lag = flush_lsn - state.replayed_lsn
     if lag > LAG_BYTES_MAX:
         return (
@@ -150,9 +195,10 @@ async def _standby_state(dsn: str) -> StandbyState:
     async with connected(dsn) as sql:
         found = await sql.fetchrow(STANDBY)
     assert found is not None, STANDBY
-    in_recovery, replayed, names, followers = found
+    in_recovery, replayed, names, held_back, followers = found
     replayed_lsn = Lsn(0) if replayed is None else Lsn.parse(replayed)
-    return StandbyState(in_recovery, replayed_lsn, names, tuple((followers or "").split()))
+    waiting = tuple((followers or "").split())
+    return StandbyState(in_recovery, replayed_lsn, names, waiting, held_back)
 
 
 async def _checkpoint(dsn: str, timeout_s: float) -> None:
@@ -171,8 +217,9 @@ async def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> Non
     last = in_one_line(output)[-200:]
     if await _answers(settings.primary):
         raise Refused(
-            f"the primary still accepts connections after --stop, which ended with {code} "
-            f"({last}). No standby was promoted: stop that server, or correct --stop, and repeat"
+            f"the primary still accepts connections after --stop, which ended with {code}"
+            f"{f' ({last})' if last else ''}. No standby was promoted: stop that server, or "
+            "correct --stop, and repeat"
         )
     if code:
         say(f"--stop ended with {code}, but the primary is down ({last})")
@@ -186,32 +233,29 @@ async def _answers(dsn: str) -> bool:
         return False
 
 
-async def _take_over(
-    settings: SwitchoverSettings, began_s: float, stopped_s: float, say: Callable[[str], None]
-) -> Switched:
+async def _bring_to_the_end(
+    settings: SwitchoverSettings, say: Callable[[str], None]
+) -> tuple[Lsn, int | None]:
+    """Seal the log, and let the standby have all of it; return its end and the next timeline."""
     addresses, cluster, timeout_s = settings.safekeepers, settings.cluster, settings.timeout_s
     end = await settle(addresses, cluster, seal=True, timeout_s=timeout_s, linger_s=LINGER_S)
-    _, timeline = await make_promotable(
-        settings.standby,
-        addresses,
-        cluster,
-        end,
-        slot=settings.slot,
-        timeout_s=timeout_s,
-        say=say,
+    _, timeline = await finish(
+        settings.standby, addresses, cluster, end, timeout_s=timeout_s, say=say
     )
     say(f"promoting the standby at {end.consensus_lsn}")
-    await _promote(settings.standby, timeout_s)
-    return Switched(end.consensus_lsn, timeline, stopped_s, time.monotonic() - began_s)
+    return end.consensus_lsn, timeline
 
 
 async def _promote(dsn: str, timeout_s: float) -> None:
     """Promote the standby, and return when a quorum has a commit of it."""
     async with connected(dsn) as sql:
         await sql.execute("SET statement_timeout = 0")
-        if not await sql.fetchval(f"SELECT pg_promote(true, {max(1, int(timeout_s))})"):
-            raise Refused(f"the standby was not promoted within {timeout_s:g} s: see its log")
         deadline_s = time.monotonic() + timeout_s
+        await sql.execute(PROMOTE)  # PostgreSQL itself would look each 0.1 s
+        while await sql.fetchval(IN_RECOVERY):
+            if time.monotonic() > deadline_s:
+                raise Refused(f"the standby was not promoted within {timeout_s:g} s: see its log")
+            await asyncio.sleep(POLL_S)
         while not await sql.fetchval(SYNCHRONOUS):
             if time.monotonic() > deadline_s:
                 raise Refused(

@@ -138,7 +138,7 @@ def _examine(archive: Archive, file: WalFile, segment_bytes: int) -> tuple[int, 
         return 0, None if _is_removed(archive, file) else str(error)
     if data is None:
         return 0, None
-    wrong = None if file.kind is Kind.HISTORY else _flaw(archive, file, data, segment_bytes)
+    wrong = None if file.kind is Kind.HISTORY else flaw_of(archive, file, data, segment_bytes)
     return len(data), None if wrong is None else f"{archive.shown(file.path)}: {wrong}"
 
 
@@ -153,7 +153,7 @@ def _is_removed(archive: Archive, file: WalFile) -> bool:
         return False
 
 
-def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> str | None:
+def flaw_of(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> str | None:
     """Return why WAL does not fit its own name, or None."""
     begin_lsn = file.begin_lsn(segment_bytes)
     size = segment_bytes if file.kind is Kind.SEGMENT else file.end_lsn - begin_lsn

@@ -74,11 +74,13 @@ def primary_state(document: dict[str, Any]) -> str:
     """Return the primary's state of its proposer, from the answer that the verdict judges."""
     primary, proposer = document["cluster"].get("primary"), document["cluster"]["proposer"]
     name = proposer["application_name"] if proposer else DEFAULT_NAME
+    error = document["cluster"].get("dsn_error")
+    doubt = f" ({error})" if error else ""
     if primary is None:
-        return "not known"
+        return f"not known{doubt}"
     if primary["sync_state"] == ABSENT:
         return f"{name} is not connected"
     if not primary["connected"]:
-        return f"DOWN ({primary['error']})"
+        return f"DOWN ({primary['error'] or error})"
     streams = "streaming" if primary["streaming"] else "not streaming"
-    return f"{name} {streams} as {primary['sync_state'] or 'hidden'}"
+    return f"{name} {streams} as {primary['sync_state'] or 'hidden'}{doubt}"

@@ -144,6 +144,6 @@ class PrimaryReporter:
             waiting=commits.waiting if connected else 0,
             waiting_since=commits.waiting_since if connected else 0,
             lowered=tuple(map(clipped, commits.lowered[:LOWERED_MAX])),
-            error="" if connected else clipped(commits.error),
+            error=clipped(commits.error),
             repair=clipped(self._repair()),
         )

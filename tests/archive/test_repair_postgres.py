@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster, archived_digests
+from tests.archive.test_verification import SYSTEM_ID, wal_of
+from tests.cli.status_documents import DOWN, document, line
 from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer
-from walkeeper_admin.archive_repair import Flaw, repair
+from walkeeper_admin.archive_repair import Flaw, refuse_another_log, repair, why_not_fetched
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.layout import segment_file
 from walkeeper_archive.open_store import open_store
@@ -54,5 +58,50 @@ def test_wal_that_is_not_the_receipts_repairs_nothing(tmp_path: Path) -> None:
     file = segment_file(1, Lsn(MB), MB)
     archive.put(file, b"a" * MB)
     with pytest.raises(Refused, match="is not what the receipt says"):
-        repair(archive, Flaw(file, "damaged"), lambda name: b"b" * MB)
+        repair(archive, Flaw(file, "damaged"), lambda name: b"b" * MB, segment_bytes=MB)
     assert archive.read(file) == b"a" * MB
+
+
+def test_wal_of_another_system_repairs_nothing(tmp_path: Path) -> None:
+    """It was put, since a segment that is missing has no receipt, and only verify saw it."""
+    archive = Archive(open_store(str(tmp_path)), "main", SYSTEM_ID)
+    file = segment_file(1, Lsn(MB), MB)
+    flaw = Flaw(file, "missing")
+    other = wal_of(Lsn(MB), system_id=SYSTEM_ID + 1)
+    with pytest.raises(Refused, match=f"database system {SYSTEM_ID + 1}; the archive is unchanged"):
+        repair(archive, flaw, lambda name: other, segment_bytes=MB)
+    assert not list(archive.objects(1))
+    repair(archive, flaw, lambda name: wal_of(Lsn(MB)), segment_bytes=MB)
+    assert archive.read(file) == wal_of(Lsn(MB))
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (document(line(1), DOWN), None),
+        (document(line(1), system_id=7), "hold the log of system 7, and the archive is that of 6"),
+        (document(DOWN, DOWN, system_id=None), "hNone:1 (unreachable), hNone:1 (unreachable)"),
+    ],
+    ids=("same", "another system", "nobody"),
+)
+def test_safekeepers_of_another_log_are_refused_at_once(
+    document: dict[str, Any], text: str | None
+) -> None:
+    """Each segment waited a minute for safekeepers that nobody had started."""
+    if text is None:
+        refuse_another_log(document, 6)
+        return
+    with pytest.raises(Refused, match=re.escape(text)) as refused:
+        refuse_another_log(document, 6)
+    assert "--safekeepers" in str(refused.value) and "unchanged" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"), [(1, "a base backup from after this segment"), (126, "repeat the command")]
+)
+def test_the_reason_of_a_fetch_is_whole_and_its_remedy_fits(code: int, remedy: str) -> None:
+    """The text began inside a word, and named a base backup while nobody answered."""
+    said = "walkeeper restore: 0A: waiting\nwalkeeper restore: 0A: gave up after 60 s: no quorum\n"
+    text = why_not_fetched("0A", code, said)
+    assert text.startswith("0A: ") and "0A: gave up after 60 s: no quorum" in text
+    assert "waiting" not in text and remedy in text

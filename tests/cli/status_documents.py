@@ -35,9 +35,12 @@ def line(number: int | None, **facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def document(*lines: dict[str, Any], members: list[str] = MEMBERS) -> dict[str, Any]:
+def document(
+    *lines: dict[str, Any], members: list[str] = MEMBERS, system_id: int | None = 6
+) -> dict[str, Any]:
     cluster = {
-        "name": "main", "generation": 1, "term": 4, "commit_lsn": "0/5", "timeline": 1,
+        "name": "main", "system_id": system_id and str(system_id), "generation": 1, "term": 4,
+        "commit_lsn": "0/5", "timeline": 1,
         "quorum": False, "proposer": None, "members": members, "replacing": None,
         "segment_bytes": 1 << 24, "heard_by_quorum": True, "not_hearing": [],
     }  # fmt: skip
@@ -54,6 +57,7 @@ def asked(
     ports: tuple[int, ...] = (1, 2, 3),
     newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
+    dsn: str | None = None,
 ) -> dict[str, Any]:
     """Return the document of status; a member that is not in `heard` is down.
 
@@ -77,4 +81,4 @@ def asked(
 
     monkeypatch.setattr(status, "ask", answer)
     numbers = sorted({*ports, *heard})
-    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0))
+    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0, dsn))

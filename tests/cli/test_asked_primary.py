@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.status_documents import LEADER
+from tests.cli.status_documents import LEADER, asked
 from walkeeper_admin.status import asked_primary
 from walkeeper_common.errors import Refused
+from walkeeper_lab.live_status import primary_state
 from walkeeper_proposer.postgres import primary_sql, sync_state
 from walkeeper_proposer.postgres.sync_state import ABSENT, Commits, commits_of
 
@@ -25,6 +26,13 @@ REPORT: dict[str, Any] = {
 def told(
     answer: Commits | Refused, report: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
+    let_answer(answer, monkeypatch)
+    return asyncio.run(asked_primary("host=db1", LEADER, report))
+
+
+def let_answer(answer: Commits | Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the primary give this answer to each SQL session."""
+
     @asynccontextmanager
     async def connected(dsn: str) -> AsyncIterator[None]:
         yield None
@@ -36,7 +44,6 @@ def told(
 
     monkeypatch.setattr(primary_sql, "connected", connected)
     monkeypatch.setattr(sync_state, "commits_of", commits)
-    return asyncio.run(asked_primary("host=db1", LEADER, report))
 
 
 @pytest.mark.parametrize(
@@ -49,12 +56,11 @@ def told(
         (Commits(None, streaming=None), {**REPORT, "sync_state": None}, (True, True, None, SINCE)),
         (Commits(None, streaming=None), None, (True, False, None, None)),
         (Commits(ABSENT), REPORT, (False, False, ABSENT, None)),
-        (Refused("no SQL connection"), REPORT, (False, False, None, None)),
     ],
-    ids=("same", "changed", "alone", "hidden", "still hidden", "nobody", "absent", "down"),
+    ids=("same", "changed", "alone", "hidden", "still hidden", "nobody", "absent"),
 )
 def test_the_primary_answers_for_itself(
-    answer: Commits | Refused,
+    answer: Commits,
     report: dict[str, Any] | None,
     facts: tuple[bool, bool, str | None, str | None],
     monkeypatch: pytest.MonkeyPatch,
@@ -64,6 +70,52 @@ def test_the_primary_answers_for_itself(
     names = ("connected", "streaming", "sync_state", "since")
     assert tuple(found[name] for name in names) == facts
     assert found.keys() == REPORT.keys()
+
+
+WRONG = 'no SQL connection to the primary: password authentication failed for user "watch"'
+ALONE = f"`--dsn` gets no answer, so the primary's state is as its proposer reports it: {WRONG}"
+BOTH = f"neither `--dsn` nor the proposer gets an answer from the primary: {WRONG}"
+NEITHER = f"`--dsn` gets no answer, and no proposer reports the primary's state: {WRONG}"
+
+
+@pytest.mark.parametrize(
+    ("report", "state", "code", "text"),
+    [
+        (REPORT, "WARNING", "primary_not_asked", f"degraded: {ALONE}"),
+        ({**REPORT, "error": "no answer"}, "CRITICAL", "primary_down", BOTH),
+        ({**REPORT, "streaming": False}, "CRITICAL", "not_streaming", "does not stream"),
+        ({**REPORT, "connected": False}, "CRITICAL", "primary_down", "the proposer has no"),
+        (None, "CRITICAL", "primary_not_asked", NEITHER),
+    ],
+    ids=("well", "both", "not streaming", "down", "no report"),
+)
+def test_a_command_without_an_answer_says_whose_connection_failed(
+    report: dict[str, Any] | None,
+    state: str,
+    code: str,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wrong password of `status --dsn` was "the proposer has no connection to the primary"."""
+    let_answer(Refused(WRONG), monkeypatch)
+    heard = dict.fromkeys((1, 2, 3), LEADER)
+    found = asked(heard, monkeypatch, extra={"primary": report}, dsn="host=db1")
+    assert found["cluster"]["primary"] == report and found["cluster"]["dsn_error"] == WRONG
+    first = found["reasons"][0]
+    assert (first["state"], first["code"]) == (state, code)
+    assert text in found["verdict"]["text"], found["verdict"]
+    assert WRONG in " ".join(reason["text"] for reason in found["reasons"])
+    assert any("mend --dsn" in reason["remedy"] for reason in found["reasons"])
+    assert primary_state(found).endswith(f"({WRONG})")
+
+
+def test_a_command_that_is_answered_has_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_answer(Commits("sync", streaming=True), monkeypatch)
+    heard = dict.fromkeys((1, 2, 3), LEADER)
+    for dsn in (None, "host=db1"):
+        found = asked(heard, monkeypatch, extra={"primary": REPORT}, dsn=dsn)
+        assert found["cluster"]["dsn_error"] is None and found["verdict"]["state"] == "OK"
+        assert primary_state(found) == "walkeeper streaming as sync"
 
 
 class Session:

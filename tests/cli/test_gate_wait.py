@@ -1,14 +1,18 @@
-"""`walkeeper gate` waits for the quorum without a limit; the proposer may start at any time."""
+"""`walkeeper gate` waits without a limit, and goes on with a server that is closed."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from walkeeper_admin import closed_start
+from walkeeper_admin.closed_start import GateSettings, close, reopen, start_closed
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres import primary_sql
 
@@ -37,3 +41,49 @@ def test_the_wait_for_the_quorum_outlives_the_limit_of_a_statement(
         with pytest.raises(Refused, match="synchronous_standby_names is empty now"):
             asyncio.run(closed_start.wait_durable(primary.dsn(), say))
         assert len(said) >= 3
+
+
+@pytest.mark.postgres
+def test_a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force() -> None:
+    """A killed command left a server that the same command refused, and that a stop waits for."""
+    with PostgresServer.create() as primary:
+        primary.sql("CREATE ROLE reader LOGIN")
+        hba = primary.data / "pg_hba.conf"
+        roles = (primary.sql("SELECT current_user"),)
+        settings = GateSettings(primary.data, primary.dsn(), roles, ("false",), timeout_s=5.0)
+
+        def refused() -> str:
+            with pytest.raises(Refused) as error:
+                asyncio.run(start_closed(settings, say=lambda _: None))
+            return str(error.value)
+
+        assert "clients may be connected: stop it first" in refused()
+        close(hba, roles)
+        assert "has not loaded" in refused()
+        with primary.connect(user="reader"):
+            primary.reload()
+            wait_until(lambda: not gets_in(primary))
+            assert "reader is connected still" in refused()
+        wait_until(lambda: "synchronous_standby_names is empty" in refused())
+        assert closed_text(hba) and reopen(hba)
+        assert "clients may be connected: stop it first" in refused()
+
+
+def gets_in(server: PostgresServer) -> bool:
+    with suppress(psycopg.Error):
+        return bool(server.sql("SELECT true", user="reader"))
+    return False
+
+
+def closed_text(hba: Path) -> bool:
+    return "walkeeper gate: closed to all roles" in hba.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("missing", "--hba-file"), ("missing/pg_hba.conf", "name the data")]
+)
+def test_a_missing_file_is_no_question_of_rights(tmp_path: Path, name: str, remedy: str) -> None:
+    """Debian has pg_hba.conf in /etc: the remedy was to run as the server's user."""
+    with pytest.raises(Refused, match=remedy) as refused:
+        close(tmp_path / name, ("postgres",))
+    assert "run as the server's user" not in str(refused.value)

@@ -25,12 +25,13 @@ from tests.house.monitoring.alerts import ALERTS
 from tests.support.folders import ROOT
 from tests.support.scenario_words import CREATION_LSN, configuration_of
 from walkeeper_admin import log_verdict as judging
-from walkeeper_admin.log_verdict import TROUBLES
+from walkeeper_admin.member_troubles import TROUBLES
 from walkeeper_admin.status import (
     DEGRADED,
     NO_QUORUM,
     OK,
     UNKNOWN,
+    primary_line,
     table,
     verdict,
     with_verdict,
@@ -256,6 +257,12 @@ def test_a_primary_that_is_down_or_waits_for_nobody_is_not_ok(
     assert all(each["remedy"] for each in found["reasons"])
 
 
+def test_a_primary_that_refuses_the_proposers_sql_is_shown_with_the_reason() -> None:
+    said = {**STREAMING, "sync_state": None, "error": "too many clients"}
+    shown = primary_line(said)
+    assert "sync_state that is not known (too many clients)" in shown and "None" not in shown
+
+
 def test_a_lost_quorum_says_since_when_a_commit_waits_and_how_to_release_it() -> None:
     since = "2026-01-02T00:00:00Z"
     for waiting_since in (since, None):
@@ -307,10 +314,10 @@ def test_two_lost_disks_of_three_lead_to_a_new_log_and_not_in_a_circle() -> None
 
 def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
     source = Path(judging.__file__).read_text()
-    codes = {*judging.TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
+    codes = {*TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
     page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
-    assert {*judging.TROUBLES, *re.findall(r'_warning\("(\w+)"', source)} <= {*judging.WARNINGS}
+    assert {*TROUBLES, *re.findall(r'_warning\("(\w+)"', source)} <= {*judging.WARNINGS}
     codes |= {alert.runbook for alert in ALERTS}
     assert codes == {code for heading in headings for code in heading.split(", ")}
 

@@ -77,3 +77,11 @@ def test_an_answer_from_before_the_connection_is_no_sync_state() -> None:
     sync_state.commits = Commits("sync")
     report = reporter.report()
     assert report is not None and report.sync_state == "sync"
+
+
+def test_a_primary_that_streams_and_answers_no_sql_is_reported_with_the_reason() -> None:
+    """`status --dsn` has no answer of its own then, and asks whether the proposer has one."""
+    sync_state: Any = SimpleNamespace(commits=Commits(error="sorry, too many clients already"))
+    report = PrimaryReporter("main", leading, lambda: (("h3", 1),), sync_state).report()
+    assert report is not None and (report.connected, report.sync_state) == (True, "")
+    assert report.error == "sorry, too many clients already"

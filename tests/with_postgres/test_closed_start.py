@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -173,6 +174,12 @@ def test_the_server_opens_when_the_quorum_is_back(
     with Reader(primary) as reader, gate(primary) as process:
         wait_until(lambda: reader.refused > 5)
         process.kill()  # the server stays closed, and the same command goes on
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
+        with gate(primary) as again:
+            assert again.stdout is not None
+            assert "runs, and is closed" in again.stdout.readline()
+            again.kill()
+        assert not reader.seen
         primary.kill()
     assert (primary.data / f"pg_hba.conf{OPEN_SUFFIX}").read_text() == rules
     with Reader(primary) as reader, gate(primary) as process:
@@ -199,6 +206,8 @@ def test_a_server_without_a_quorum_is_opened_by_hand_alone(
     primary.sql("CREATE ROLE reader LOGIN")
     with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry"):
         primary.sql("SELECT 1", user="reader")
+    done = walkeeper(*arguments_of(primary))  # the server runs, and is closed
+    assert done.returncode == 1 and "synchronous_standby_names is empty" in done.stderr, done
     opening = ("gate", "--open", "-D", str(primary.data), "--dsn", primary.dsn())
     assert walkeeper(*opening).stdout == "opened\n"
     wait_until(lambda: _gets_in(primary))

@@ -101,13 +101,14 @@ def test_a_wiped_member_gets_no_vote_under_its_old_name_until_it_is_replaced(
         journal.wait_for_more(100)
         done = cluster.try_command("replace", "--member", "3", "--with",
                                    f"3@127.0.0.1:{cluster.ports[2]}")  # fmt: skip
-        assert done.returncode == 0, done
+        assert done.returncode == 0 and "nothing was changed" not in done.stderr, done
         cluster.safekeepers[1].kill()
         journal.wait_for_more(100)  # it counts now
         cluster.safekeepers[1].start()
         again = cluster.try_command("replace", "--member", "3", "--with",
                                     f"3@127.0.0.1:{cluster.ports[2]}")  # fmt: skip
         assert again.returncode == 0 and "generation 4" in again.stdout, "nothing is left to do"
+        assert "nothing was changed" in again.stderr and "empty directory" in again.stderr
         journal.stop()
         cluster.wait_all_equal()
     assert not journal.lost_in(cluster.primary)

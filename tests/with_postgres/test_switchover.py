@@ -26,6 +26,7 @@ READY = StandbyState(True, END, "FIRST 1 (walkeeper)", ("walkeeper_follow",))
         (replace(READY, replayed_lsn=Lsn(END - LAG_BYTES_MAX)), None),
         (replace(READY, replayed_lsn=Lsn(END - LAG_BYTES_MAX - 1)), "64 MB to replay"),
         (replace(READY, in_recovery=False), "is no standby"),
+        (replace(READY, held_back="its replay is paused: x"), "replays nothing for now: its repl"),
         (replace(READY, followers=()), "walkeeper proposer --follow"),
         (
             replace(READY, standby_names="", followers=("walkeeper_b_follow",)),
@@ -87,6 +88,10 @@ def test_a_refusal_leaves_the_primary_at_work(cluster: Cluster, primary: Postgre
             code == 1 and "walkeeper proposer --follow" in said and "no server was changed" in said
         )
         cluster.new_proposer("waiting", "--follow", dsn=standby.dsn()).start()
+        standby.sql("SELECT pg_wal_replay_pause()")
+        code, said = switchover(cluster, primary, standby, stop_of(primary))
+        assert code == 1 and "replay is paused" in said and "no server was changed" in said, said
+        standby.sql("SELECT pg_wal_replay_resume()")
         code, said = switchover(cluster, primary, standby, "echo no way; false")
         assert code == 1 and "still accepts connections" in said and "no way" in said, said
         with Journal(primary) as journal:

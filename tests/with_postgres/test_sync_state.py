@@ -106,6 +106,9 @@ def test_status_knows_that_the_primary_is_detached_or_dead(cluster: Cluster) -> 
     cluster.primary.sql("CREATE ROLE sees_no_state LOGIN")
     hidden = cluster.try_command("status", "--check", "--dsn", f"{dsn} user=sees_no_state")
     assert hidden.returncode == 0, "the proposer reports that the primary streams"
+    wrong = cluster.try_command("status", "--check", "--dsn", f"{dsn} user=nobody")
+    assert wrong.returncode == 1 and 'role "nobody" does not exist' in wrong.stdout, wrong.stdout
+    assert "the proposer has no connection" not in wrong.stdout
     walkeeper("detach", "--dsn", dsn)
     wait_until(lambda: check()[0] == 1)
     assert "no commit waits for the quorum: the proposer is async" in check()[1]

@@ -25,7 +25,7 @@ from walkeeper_admin.check.primary_checks import from_primary, from_primary_of_c
 from walkeeper_admin.check.status_checks import from_status
 from walkeeper_admin.log_verdict import name_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
-from walkeeper_admin.status import gather
+from walkeeper_admin.status import gather, gather_fresh
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import WalkeeperError
 
@@ -46,7 +46,8 @@ class CheckSettings:
 
 async def run(settings: CheckSettings) -> AsyncIterator[Finding]:
     """Yield the findings."""
-    document = await _gathered(settings)
+    where = settings.safekeepers, settings.cluster, settings.timeout_s
+    document = await gather_fresh(*where, settings.dsn)
     for finding in from_status(document):
         yield finding
     names = [name_of(line) for line in document["safekeepers"]]

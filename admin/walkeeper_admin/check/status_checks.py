@@ -71,7 +71,7 @@ def _spares(document: dict[str, Any]) -> list[Finding]:
     spares, repair = document.get("spares") or [], document["cluster"].get("repair")
     silent = [f"{each['id']}" for each in spares if each["reachable"] is False]
     why = "no repair can use it"
-    remedy = "start it, or `walkeeper spare rm`; docs/members.md#spares"
+    remedy = f"start it, or `walkeeper spare rm {' '.join(silent)}`; docs/members.md#spares"
     found = []
     if silent:
         text = f"spare {', '.join(silent)} does not answer"

@@ -145,6 +145,7 @@ def _replace(
     from walkeeper_proposer.consensus.members.deciding import standing
 
     joining, address, zone = newcomer
+    known = asyncio.run(gather(safekeepers, cluster, limits.answer_timeout_s))["cluster"]
     coming = Joining(member, joining, address, instead, zone)
     say = Audience(sys.stderr).say
     made = asyncio.run(replace(safekeepers, cluster, coming, limits, say))
@@ -152,6 +153,13 @@ def _replace(
         f"safekeeper {joining} at {shown_address(address)} is a member of cluster {cluster}: "
         f"{standing(made)}"
     )
+    if joining == member and known["generation"] == made.generation:
+        click.echo(
+            f"walkeeper: nothing was changed: safekeeper {joining} is the member itself, with the "
+            "disk that it has. To give it another disk, stop it, start it on an empty directory, "
+            "and run this again",
+            err=True,
+        )
     everybody = tuple(dict.fromkeys((*safekeepers, address)))
     document = asyncio.run(gather(everybody, cluster, limits.answer_timeout_s))
     needed = needed_for_the_archive(document["safekeepers"], joining)

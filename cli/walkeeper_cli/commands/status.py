@@ -74,7 +74,7 @@ def command(
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --check || page somebody
     """
     from walkeeper_admin.log_verdict import WARNINGS
-    from walkeeper_admin.status import gather, table, verdict
+    from walkeeper_admin.status import gather, gather_fresh, table, verdict
     from walkeeper_common.operator_text.printable import printable
 
     if ignore and not check:
@@ -85,7 +85,8 @@ def command(
         )
 
     while True:
-        document = asyncio.run(gather(safekeepers, cluster, timeout, dsn))
+        asking = (gather if watch else gather_fresh)(safekeepers, cluster, timeout, dsn)
+        document = asyncio.run(asking)
         if watch and not as_json:
             click.clear()  # does nothing unless it is a terminal
         code, sentence = verdict(document, ignore)

@@ -56,6 +56,7 @@ class NotConnected(SqlFailed):
 
     def __init__(self, text: str, sqlstate: str = "") -> None:
         super().__init__(f"no SQL connection to the primary: {text}", sqlstate)
+        self.reason = text
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from walkeeper_proposer.postgres.standby_retention import keep_on_standby
 
 logger = logging.getLogger("walkeeper.follow")
 
-LOOK_S = 0.25
+LOOK_S = 0.1  # on a connection that is open; commits wait for it after a promotion
 RETRY_S = 0.5
 
 

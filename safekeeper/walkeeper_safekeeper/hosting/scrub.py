@@ -31,8 +31,8 @@ logger = logging.getLogger("walkeeper.scrub")
 
 PAUSE_S = 60.0  # between two passes
 REMEDY = (
-    "it is not served; the archive or a member of --repair-from repairs it if it has that segment, "
-    "else run `walkeeper replace`"
+    "it is not served; it is repaired from the archive, or from the members of --repair-from, once "
+    "one has a good copy; if the disk is bad, `walkeeper replace` this member with another disk"
 )
 DIFFERENCE_REMEDY = (
     "restore that place from the others: `walkeeper archive repair`, or `walkeeper replace` for a "

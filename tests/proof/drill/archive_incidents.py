@@ -140,7 +140,7 @@ class DamagedWithoutCopy(DamagedSegment):
         status="damaged", exit_code=1, check="members: .*safekeeper 3.*damaged",
         log="safekeeper3: .*ERROR.*damaged", alerts=("WalkeeperDamagedWal",),
         metrics=r'walkeeper_safekeeper_damaged\{.*safekeeper="3".*\} 1',
-        page='"trouble": ?"damaged"', remedy="the others and the archive have that WAL",
+        page='"trouble": ?"damaged"', remedy="bring the archive back",
     )  # fmt: skip
     remedied = "mount the archive. The safekeeper then repairs the segment by itself."
 

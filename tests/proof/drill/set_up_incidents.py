@@ -73,7 +73,7 @@ class DeadSpare(Incident):
         metrics=r"walkeeper_proposer_failed_repairs_total\{.*\} [1-9]",
         page='"failed": ?[1-9]', remedy="start it",
     )  # fmt: skip
-    remedied = "start the member, and take the repair back with `walkeeper members cancel`."
+    remedied = "start the member, and take the dead spare off the list with `walkeeper spare rm 4`."
 
     def cause(self) -> None:
         stage, port = self.stage, free_port()
@@ -89,7 +89,7 @@ class DeadSpare(Incident):
 
     def mend(self) -> None:
         self.stage.safekeepers[VICTIM - 1].start()
-        self.stage.run("members", "cancel")
+        self.stage.run("spare", "rm", str(NEWCOMER))
 
 
 class Sealed(Incident):

@@ -96,6 +96,37 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "own-failure-is-the-primarys",
+        "unanswered",
+        "a command without an SQL answer of its own does not say that the primary is down",
+        (
+            Edit(
+                "unanswered.unanswered",
+                'primary["connected"] and primary["error"]',
+                "True",
+            ),
+        ),
+        turns_red=ASKED + "a_command_without_an_answer_says_whose_connection_failed[well]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "unanswered-sql-is-not-reported",
+        "reporting",
+        "the proposer reports that the primary streams and answers no SQL",
+        (Edit("PrimaryReporter.report", "clipped(commits.error)", "''"),),
+        turns_red=AWAY + "a_primary_that_streams_and_answers_no_sql_is_reported_with_the_reason",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
+        "damaged-member-is-replaced",
+        "log_verdict",
+        "no remedy is to replace a member while another one has damaged WAL",
+        (Edit("log_verdict._members", "damaged > 1", "False"),),
+        turns_red="tests/cli/test_damaged_members.py::test_"
+        "damage_of_several_members_is_no_reason_to_replace_one",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "option-is-a-value",
         "options",
         "an option of the command is no value of another one",
@@ -337,6 +368,28 @@ OPERATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "repair-with-wal-of-another-system",
+        "archive_repair",
+        "a segment that is missing is put back from this archive's system alone",
+        (
+            Edit(
+                "archive_repair.repair",
+                "flaw_of(archive, file, wal, segment_bytes)",
+                "None",
+            ),
+        ),
+        turns_red=REPAIR + "wal_of_another_system_repairs_nothing",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "repair-asks-safekeepers-of-another-log",
+        "archive_repair",
+        "an archive is repaired from the safekeepers of its own log",
+        (Edit("archive_repair.refuse_another_log", "int(found) != system_id", "False"),),
+        turns_red=REPAIR + "safekeepers_of_another_log_are_refused_at_once[another system]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "repair-overlooks-missing-segments",
         "archive_repair",
         "a segment that is missing between others is put back",
@@ -434,6 +487,49 @@ OPERATING = (
         ),
         turns_red=COMMANDS + "a_command_is_killed_if_its_caller_is_cancelled",
         why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "gate-trusts-rules-that-are-not-loaded",
+        "closed_start",
+        "`gate` goes on with a server only if that has loaded the closed rules",
+        (Edit("closed_start._refuse_open", "loaded_s <= changed_s", "False"),),
+        turns_red=GATE + "a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "gate-overlooks-a-client",
+        "closed_start",
+        "`gate` goes on with a server only if no other role is connected still",
+        (Edit("closed_start._refuse_open", "found is not None", "False"),),
+        turns_red=GATE + "a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "paused-standby-takes-over",
+        "switchover",
+        "`switchover` stops no primary for a standby whose replay is paused or delayed",
+        (Edit("switchover.reason_against", "state.held_back", "''"),),
+        turns_red="tests/cli/test_switchover_steps.py::test_"
+        "a_standby_that_replays_nothing_is_refused",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "old-primary-after-the-promotion",
+        "switchover",
+        "after a promotion no remedy of `switchover` is to start the old primary",
+        (Edit("switchover.switch_over", "_going_on(PROMOTED, say)", "_going_on(STOPPED, say)"),),
+        turns_red="tests/cli/test_switchover_steps.py::test_"
+        "an_error_names_the_way_on_that_fits[_promote-leave the old]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "report-from-before-the-attach",
+        "status",
+        "a report that is older than an attach is no warning",
+        (Edit("status.gather_fresh", "not is_old", "True"),),
+        turns_red="tests/cli/test_fresh_reports.py::test_"
+        "a_report_from_before_an_attach_is_no_warning[just attached]",
+        why_named=NO_STATUS,
     ),
     Mutant(
         "marker-across-a-page",
