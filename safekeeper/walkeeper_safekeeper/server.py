@@ -29,7 +29,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_common.shell.tls.credentials import Credentials, ServerContext
-from walkeeper_common.shell.tls.tls_transport import identity_of
+from walkeeper_common.shell.tls.tls_transport import TlsTransport, identity_of
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.client_places import TOO_MANY, ClientPlaces
 from walkeeper_safekeeper.connections.new_connection import Opening, host_of, peer_name, refuse
@@ -140,6 +140,8 @@ class _Server:
         self._logins: dict[int, tuple[PasswordLogin, asyncio.Task[None]]] = {}
         if users is not None:
             users.on_change(self._end_changed)
+        if credentials is not None:
+            credentials.on_revoked = self._note_revoked
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.start_proposer = proposer_handler
@@ -191,6 +193,8 @@ class _Server:
         task.add_done_callback(lambda _: self._left_client(pid))
         if password is not None:
             self._logins[pid] = password, task
+        if isinstance(transport, TlsTransport):
+            transport.dismiss = partial(_cancel, task)
 
     def _admit(self, pid: int, host: str, identity: Identity) -> str | None:
         """Give the identity a place; return None, or the reason to refuse it."""
@@ -263,9 +267,21 @@ class _Server:
     def note_refusal(self, reason: str, address: str, text: str) -> None:
         self._audit.refusal(reason, NOBODY, address, text=text)
 
+    def check_revoked(self, transport: TlsTransport) -> None:
+        assert self._credentials is not None
+        self._credentials.admit(transport, asyncio.get_running_loop())
+
+    def _note_revoked(self, transport: TlsTransport, why: str) -> None:
+        self._audit.refusal("revoked", transport.identity, peer_name(transport), text=why)
+
     def close_undecided(self) -> None:
         """Close undecided connections of a stopping server, which have no promise yet."""
         self._is_stopping = True
         self._arrivals.close()
         for connection in list(self.undecided):
             connection.close()
+
+
+def _cancel(session: asyncio.Task[None], _why: str) -> None:
+    """End a client's session, which tells the client so."""
+    session.cancel()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.common.test_revocation_lists import made_list, with_text
 from tests.support.tls_cluster import speaking_as
 from tests.support.waiting import LIMIT_S
 from tests.tls_files import NOW, TlsFiles
@@ -107,3 +108,17 @@ def test_a_ca_that_has_not_signed_the_own_certificate_stops_nothing(tmp_path: Pa
 def test_without_a_tls_file_no_certificate_is_looked_at() -> None:
     (found,) = asyncio.run(from_certificates([("127.0.0.1", 1)], ["safekeeper 1"], LIMIT_S))
     assert found.grade is Grade.OK and "--tls" in found.text
+
+
+def test_a_list_of_revoked_certificates_that_has_ended_is_a_warning(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path)
+    own, member = files.path(Role.ADMIN, "alice"), files.path(Role.SAFEKEEPER, "1")
+    with_text(own, made_list(tmp_path / "ca"))
+    assert checked(own, member).grade is Grade.OK
+    Path(own).unlink()
+    files.path(Role.ADMIN, "alice")
+    day = datetime.timedelta(days=1)
+    with_text(own, made_list(tmp_path / "ca", begins=NOW - 2 * day, ends=NOW - day))
+    found = checked(own, member)
+    assert found.grade is Grade.WARNING and "still come in" in found.why
+    assert "the list of revoked ones of CN=walkeeper CA expired on" in found.text

@@ -1,5 +1,7 @@
 """The check of certificates: the own one, its authorities, and that of each safekeeper. A shell.
 
+Beside them it looks at the lists of revoked certificates in the own file.
+
     from_certificates(addresses, names, timeout_s) -> findings     with this process's TLS file
     graded(certificates, now_s) -> finding                         pure
 
@@ -25,6 +27,9 @@ DAY_S = 86400
 EXPIRED = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
 RENEW = "walkeeper certs renew --dir ca FILE, and copy the file to its machine; docs/tls.md#renewal"
 REPLACE_CA = "change the authority: docs/tls.md#renewal"
+NEW_LIST = "put a newer list into each TLS file; docs/tls.md#a-stolen-file"
+REFUSED = "a peer with an expired certificate is refused: its commits and reads stop"
+STILL_ADMITTED = "certificates that were revoked since then still come in"
 TAKE_OUT = "take this authority out of every file; docs/tls.md#renewal"
 
 
@@ -32,13 +37,18 @@ TAKE_OUT = "take this authority out of every file; docs/tls.md#renewal"
 class SeenCertificate:
     """A certificate with its end in Unix time; None is in the past, at a time that is not known.
 
-    An expired one that is not `in_use` stops nothing.
+    An expired one that is not `in_use` stops nothing. A list of revoked ones that has ended is one.
     """
 
     owner: str
     end_s: float | None
     remedy: str = RENEW
     in_use: bool = True
+    is_list: bool = False
+
+    @property
+    def subject(self) -> str:
+        return f"{'the list of revoked ones' if self.is_list else 'that'} of {self.owner}"
 
 
 async def from_certificates(
@@ -55,10 +65,16 @@ async def from_certificates(
         else SeenCertificate(f"another CA {each.name}", each.end_s, TAKE_OUT, in_use=False)
         for each in credentials.authorities()
     ]
+    now_s = time.time()
+    old_lists = [
+        SeenCertificate(each.authority, each.end_s, NEW_LIST, in_use=False, is_list=True)
+        for each in credentials.list_ends
+        if each.end_s <= now_s  # a list of a week is no reason for a warning
+    ]
     pairs = zip(addresses, names, strict=True)
     asked = (asyncio.to_thread(_of_safekeeper, *pair, timeout_s) for pair in pairs)
     members = [found for found in await asyncio.gather(*asked) if found is not None]
-    return [graded([own, *authorities, *members], time.time())]
+    return [graded([own, *authorities, *old_lists, *members], now_s)]
 
 
 def _of_safekeeper(address: Address, name: str, timeout_s: float) -> SeenCertificate | None:
@@ -84,7 +100,7 @@ def graded(certificates: Sequence[SeenCertificate], now_s: float) -> Finding:
     text = "; ".join(_shown(each, now_s) for each in shown)
     if worst is Grade.OK:
         return ok(CHECK, text)
-    why = "a peer with an expired certificate is refused: its commits and reads stop"
+    why = REFUSED if any(not each.is_list for each in shown) else STILL_ADMITTED
     remedies = dict.fromkeys(each.remedy for each in shown)
     return Finding(CHECK, worst, text, why, "; ".join(remedies))
 
@@ -99,8 +115,8 @@ def _grade(certificate: SeenCertificate, now_s: float) -> Grade:
 def _shown(certificate: SeenCertificate, now_s: float) -> str:
     end_s = certificate.end_s
     if end_s is None:
-        return f"that of {certificate.owner} has expired"
+        return f"{certificate.subject} has expired"
     date = time.strftime("%Y-%m-%d", time.gmtime(end_s))
     if end_s <= now_s:
-        return f"that of {certificate.owner} expired on {date}"
-    return f"that of {certificate.owner} ends in {(end_s - now_s) / DAY_S:.0f} days, on {date}"
+        return f"{certificate.subject} expired on {date}"
+    return f"{certificate.subject} ends in {(end_s - now_s) / DAY_S:.0f} days, on {date}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from walkeeper_cli.certs.authority import CA_KEY, Authority, show
+from walkeeper_cli.certs.authority import CA_KEY, Authority
 from walkeeper_common.access.certificate_identity import ALL_CLUSTERS, identity_uri
 from walkeeper_common.access.identity import Role
 from walkeeper_lab.local.local_tls import LocalTls
@@ -35,8 +35,8 @@ def local_tls(directory: Path) -> LocalTls:
         if not Path(path).exists():
             hosts = HOSTS if role is Role.SAFEKEEPER else ()
             authority.issue(path, [identity_uri(ALL_CLUSTERS, role, name)], hosts)
-        elif show(path).is_due(now):
-            authority.renew(path)
+        else:
+            authority.refresh(path)
         return path
 
     return LocalTls(

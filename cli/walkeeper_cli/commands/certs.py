@@ -15,6 +15,8 @@ from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from walkeeper_cli.certs.authority import Shown
 
 directory_option = option(
@@ -114,25 +116,68 @@ def issue(
 @file_argument
 @config_option
 def renew(directory: str, is_forced: bool, files: tuple[str, ...]) -> int:
-    """Replace files of which two thirds of their time are over, with the same names and roles."""
-    from walkeeper_cli.certs.authority import Authority, show
+    """Replace files of which two thirds of their time are over, with the same names and roles.
+
+    The other files get the authority's list of revoked certificates, if it has one.
+    """
+    from walkeeper_cli.certs.authority import Authority
 
     authority = Authority(directory, _now())
     for path in files:
-        is_due = show(path).is_due(_now())
-        _print(authority.renew(path) if is_due or is_forced else show(path))
+        _print(authority.renew(path) if is_forced else authority.refresh(path))
+    return 0
+
+
+@command.command("revoke")
+@directory_option
+@click.argument("certificates", nargs=-1, required=True, metavar="NAME|SERIAL|FILE...")
+@config_option
+def revoke(directory: str, certificates: tuple[str, ...]) -> int:
+    """Add certificates to the authority's list of revoked ones, crl.pem.
+
+    A NAME is that of an owner, such as alice or safekeeper/1: all valid certificates with it are
+    revoked. A SERIAL is what walkeeper certs show prints.
+
+    A daemon knows of it once its own file has the list. So run walkeeper certs renew for each file
+    afterwards, and copy the files to their machines.
+    """
+    from walkeeper_cli.certs.authority import Authority
+
+    authority = Authority(directory, _now())
+    new = authority.revoke(certificates)
+    for each in new:
+        click.echo(f"revoked {each.serial:X}{_shown_uris(each.uris)}")
+    if not new:
+        click.echo("revoked already")
+    click.echo(
+        f"now give each daemon the list: walkeeper certs renew --dir {directory} FILE..., and copy "
+        "the files; docs/tls.md#a-stolen-file"
+    )
     return 0
 
 
 @command.command("show")
-@file_argument
+@option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False),
+    help="The directory of an authority: print the certificates that it has revoked.",
+)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @config_option
-def show_command(files: tuple[str, ...]) -> int:
-    """Print the names, the roles and the end of each file."""
-    from walkeeper_cli.certs.authority import show
+def show_command(directory: str | None, files: tuple[str, ...]) -> int:
+    """Print the names, the roles and the end of each file, and what its lists revoke."""
+    from walkeeper_cli.certs.authority import Authority, revoked_in, show
 
+    if not files and directory is None:
+        raise click.UsageError("name a file, or --dir for the list of an authority")
     for path in files:
         _print(show(path))
+        for serial, since in revoked_in(path):
+            _print_revoked(path, serial, (), since)
+    if directory is not None:
+        for issued, since in Authority(directory, _now()).revoked():
+            _print_revoked(directory, issued.serial, issued.uris, since)
     return 0
 
 
@@ -143,5 +188,14 @@ def _now() -> datetime.datetime:
 def _print(shown: Shown) -> None:
     hosts = f" at {', '.join(shown.hosts)}" if shown.hosts else ""
     click.echo(
-        f"{shown.path}: {', '.join(shown.uris)}{hosts}, until {shown.ends:%Y-%m-%d %H:%M} UTC"
+        f"{shown.path}: {', '.join(shown.uris)}{hosts}, until {shown.ends:%Y-%m-%d %H:%M} UTC, "
+        f"serial {shown.serial:X}"
     )
+
+
+def _print_revoked(where: str, serial: int, uris: Sequence[str], since: datetime.datetime) -> None:
+    click.echo(f"{where}: revokes {serial:X}{_shown_uris(uris)} since {since:%Y-%m-%d %H:%M} UTC")
+
+
+def _shown_uris(uris: Sequence[str]) -> str:
+    return f" of {', '.join(uris)}" if uris else ""

@@ -35,6 +35,7 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_common.shell.log_lines.operator_log import alike
 from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL
+from walkeeper_common.shell.tls.revocation_lists import Revoked
 from walkeeper_common.shell.tls.tls_layer import TlsLayer
 from walkeeper_common.shell.tls.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
@@ -82,6 +83,10 @@ class Port(Protocol):
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the context for a new connection, or None without a TLS file."""
+        ...
+
+    def check_revoked(self, transport: TlsTransport, /) -> None:
+        """Raise Revoked if the peer's certificate is revoked, and end the connection once it is."""
         ...
 
     def start_proposer(self, transport: asyncio.Transport, received: bytes, /) -> None: ...
@@ -203,7 +208,7 @@ class Opening(asyncio.Protocol):
         TlsTransport(transport, layer, _Encrypted(self, is_direct=is_direct)).start(received)
 
     def decide_encrypted(
-        self, transport: TlsTransport, data: bytes, refusal: str, *, is_direct: bool
+        self, transport: TlsTransport, data: bytes, refusal: Refused | None, *, is_direct: bool
     ) -> None:
         """Decide with decrypted bytes, or wait for more; refuse the peer if it has a `refusal`."""
         self._received += data
@@ -225,7 +230,7 @@ class Opening(asyncio.Protocol):
             self._refuse_garbage(transport, received)
             return
         is_admitted = transport.identity is not NOBODY
-        if not is_admitted and not refusal:
+        if not is_admitted and refusal is None:
             takes_passwords = self._port.takes_passwords
             is_admitted = is_postgres and (takes_passwords or self._port.admits_plain(transport))
             transport.identity = ANYBODY if is_admitted and not takes_passwords else NOBODY
@@ -236,6 +241,10 @@ class Opening(asyncio.Protocol):
         if error is not None and not self._is_decided:
             self._note("tls", str(error))
         self._leave()
+
+    def check_revoked(self, transport: TlsTransport) -> None:
+        """Raise Revoked if the peer's certificate is revoked."""
+        self._port.check_revoked(transport)
 
     def is_encrypted(self, transport: TlsTransport) -> None:
         """Go on with the encrypted side."""
@@ -249,16 +258,17 @@ class Opening(asyncio.Protocol):
         received: bytes,
         *,
         is_admitted: bool,
-        refusal: str = "",
+        refusal: Refused | None = None,
     ) -> None:
         """Hand the connection over, refuse it, or wait for more of a preface."""
+        reason = "revoked" if isinstance(refusal, Revoked) else "certificate"
         if received.startswith(PREFACE):
             self._leave()
             if is_admitted:
                 self._port.start_proposer(transport, received)
                 return
-            text = refusal or f"{NEEDS_TLS}: add --tls FILE"
-            self._note("certificate", text)
+            text = str(refusal or f"{NEEDS_TLS}: add --tls FILE")
+            self._note(reason, text)
             refuse_proposer(transport, text)
         elif received[0] == 0:
             # StreamReader takes the rest; the session checks the length.
@@ -267,8 +277,8 @@ class Opening(asyncio.Protocol):
                 self._port.start_session(transport, received)
                 return
             needs = PASSWORD_NEEDS_TLS if self._port.takes_passwords else CLIENT_NEEDS_TLS
-            text = refusal or needs
-            self._note("certificate", text)
+            text = str(refusal or needs)
+            self._note(reason, text)
             refuse(transport, "28000", text)
         elif not PREFACE.startswith(received):
             self._leave()
@@ -346,7 +356,7 @@ class _Encrypted(asyncio.Protocol):
     def __init__(self, opening: Opening, *, is_direct: bool) -> None:
         self._opening, self._is_direct = opening, is_direct
         self._transport: TlsTransport | None = None
-        self._refusal = ""
+        self._refusal: Refused | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the identity from the certificate, which TLS has verified."""
@@ -356,9 +366,10 @@ class _Encrypted(asyncio.Protocol):
         certificate = transport.layer.peer_certificate
         if certificate is not None:
             try:
+                self._opening.check_revoked(transport)
                 transport.identity = identity_of_certificate(certificate)
             except Refused as error:
-                self._refusal = str(error)
+                self._refusal = error
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None

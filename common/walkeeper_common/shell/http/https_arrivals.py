@@ -14,6 +14,7 @@ from typing import cast
 from walkeeper_common.access.certificate_identity import identity_of_certificate
 from walkeeper_common.access.identity import NOBODY, Identity
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.tls.own_credentials import own_credentials
 from walkeeper_common.shell.tls.tls_layer import TlsLayer
 from walkeeper_common.shell.tls.tls_transport import TlsOpening, TlsTransport
 
@@ -66,11 +67,16 @@ class _Arrival(TlsOpening):
 
 
 def certified_identity(transport: asyncio.BaseTransport | None) -> Identity:
-    """Return the identity that a connection's verified certificate states, or NOBODY."""
-    if not isinstance(transport, TlsTransport):
+    """Return the identity that a connection's valid certificate states, or NOBODY.
+
+    Each request of a connection asks again, so a list of revoked ones counts from the next one on.
+    """
+    credentials = own_credentials()
+    if not isinstance(transport, TlsTransport) or credentials is None:
         return NOBODY
     certificate = transport.layer.peer_certificate
     try:
+        credentials.check(certificate or {})
         return NOBODY if certificate is None else identity_of_certificate(certificate)
     except Refused:
         return NOBODY

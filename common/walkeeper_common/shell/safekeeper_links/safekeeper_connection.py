@@ -5,8 +5,8 @@
 
 Each daemon and command reaches safekeepers in this way (blocking ones: safekeeper_socket). With a
 TLS file there is no way back to plain. The certificate must be of our CA, valid at the host that
-was named, and a safekeeper's. Each failure is an OSError with the reason. The time limit is the
-caller's.
+was named, a safekeeper's, and not revoked. Each failure is an OSError with the reason. The time
+limit is the caller's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 from walkeeper_common.access.certificate_identity import safekeeper_of_certificate
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
-from walkeeper_common.shell.tls.credentials import ALPN
+from walkeeper_common.shell.tls.credentials import ALPN, Credentials
 from walkeeper_common.shell.tls.own_credentials import own_credentials
 from walkeeper_common.shell.tls.tls_layer import TlsLayer
 from walkeeper_common.shell.tls.tls_transport import TlsOpening, TlsTransport
@@ -38,7 +38,7 @@ async def connect(address: Address, factory: Callable[[], P]) -> tuple[asyncio.T
             credentials.client_context(), server_side=False, server_hostname=address[0]
         )
         raw, _ = await loop.create_connection(
-            lambda: TlsOpening(layer, _Unchecked(protocol, checked)), *address
+            lambda: TlsOpening(layer, _Unchecked(protocol, checked, credentials)), *address
         )
     except UnicodeError as error:  # an address from another safekeeper
         raise OSError(f"this cannot be a host's name: {error}") from error
@@ -63,9 +63,12 @@ class _Unchecked(asyncio.Protocol):
     """The protocol of a TLS connection until the safekeeper's certificate is checked."""
 
     def __init__(
-        self, protocol: asyncio.BaseProtocol, checked: asyncio.Future[asyncio.Transport]
+        self,
+        protocol: asyncio.BaseProtocol,
+        checked: asyncio.Future[asyncio.Transport],
+        credentials: Credentials,
     ) -> None:
-        self._protocol, self._checked = protocol, checked
+        self._protocol, self._checked, self._credentials = protocol, checked, credentials
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(TlsTransport, transport)
@@ -75,6 +78,7 @@ class _Unchecked(asyncio.Protocol):
         try:
             if transport.layer.alpn != ALPN:
                 raise Refused(f"it does not speak {ALPN} over TLS")
+            self._credentials.admit(transport, self._checked.get_loop())
             transport.identity = safekeeper_of_certificate(transport.layer.peer_certificate or {})
         except Refused as error:
             self._checked.set_exception(ConnectionError(f"TLS: {error}"))

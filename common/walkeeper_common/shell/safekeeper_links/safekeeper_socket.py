@@ -60,8 +60,10 @@ def _secured(
         secured = context.wrap_socket(connection, server_hostname=host)
     except ssl.SSLError as error:
         raise ConnectionError(f"TLS: {tls_reason(error)}") from error
+    certificate = secured.getpeercert() or {}
     try:
-        identity = safekeeper_of_certificate(secured.getpeercert() or {})
+        credentials.check(certificate)
+        identity = safekeeper_of_certificate(certificate)
     except Refused as error:
         secured.close()
         raise ConnectionError(f"TLS: {error}") from error

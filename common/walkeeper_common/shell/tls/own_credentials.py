@@ -48,5 +48,7 @@ def own_libpq_parameters() -> dict[str, str]:
     credentials = own_credentials()
     if credentials is None:
         return {}
-    files = dict.fromkeys(("sslcert", "sslkey", "sslrootcert"), credentials.path)
-    return {"sslmode": "verify-full", **files}
+    names = ["sslcert", "sslkey", "sslrootcert"]
+    if credentials.has_list_of_each_authority():
+        names.append("sslcrl")
+    return {"sslmode": "verify-full", **dict.fromkeys(names, credentials.path)}

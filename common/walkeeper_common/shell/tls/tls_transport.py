@@ -40,6 +40,7 @@ class TlsTransport(asyncio.Transport):
         self._overhead_bytes = 0  # received without data in them
         self._error: Exception | None = None
         self.identity: Identity = NOBODY
+        self.dismiss: Callable[[str], None] = self._dismiss  # ends it once its peer is revoked
         raw.set_protocol(_Ciphertext(self))
 
     def start(self, received: bytes) -> None:
@@ -74,6 +75,11 @@ class TlsTransport(asyncio.Transport):
             self._raw.abort()  # `close` would wait for a peer that reads nothing
         else:
             self._raw.close()
+
+    def _dismiss(self, reason: str) -> None:
+        """Close at once; `connection_lost` has the reason."""
+        self._error = ConnectionError(f"TLS: {reason}")
+        self._raw.abort()
 
     def _hand_over(self) -> None:
         layer = self.layer
