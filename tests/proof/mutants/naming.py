@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 TYPES = "tests/replay/test_described_types.py::test_"
 NAMES = "tests/replay/test_object_names.py::test_"
+AGAIN = "tests/replay/test_oids_again_postgres.py::test_"
 DAMAGED = "tests/replay/test_damaged_values.py::test_"
 
 NAMING = (
@@ -122,8 +123,46 @@ NAMING = (
         "namesakes-are-not-said",
         "replay_commands",
         "a name that several tables had is not undone",
-        (Edit("replay_commands._namesakes", "len(oids) > 1", "len(oids) > 99"),),
+        (Edit("replay_commands._namesakes", "len(found) != 1", "False"),),
         turns_red=UNDO + "a_name_that_several_tables_had_is_not_undone",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "an-oid-is-one-table",
+        "table_lives",
+        "a table is its OID until another one gets that OID",
+        (Edit("TableLives.at", "begins[place - 1] if place else 0", "0"),),
+        turns_red=AGAIN + "a_name_means_the_table_that_had_it_not_all_of_its_oid",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "copied-rows-begin-a-life",
+        "table_lives",
+        "a table's life begins after the end of all earlier ones of its OID",
+        (Edit("TableLives.of", "named.begin > ended[oid]", "True"),),
+        turns_red=AGAIN + "a_life_begins_after_the_end_of_all_before",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "undo-into-the-next-of-an-oid",
+        "later_names",
+        "undo writes no row of a dropped table into the one that got its OID",
+        (
+            Edit(
+                "in_later_names",
+                "lives.is_last(change.table.oid, change.commit.end_lsn)",
+                "True",
+            ),
+        ),
+        turns_red=AGAIN + "undo_does_not_put_the_rows_of_a_dropped_table_into_the_new_one",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "names-from-before-the-range",
+        "table_owners",
+        "a name means the tables that had it within the range",
+        (Edit("TableOwners.meant", "named.end > start", "True"),),
+        turns_red=AGAIN + "a_name_that_no_table_had_in_the_range_is_said",
         why_named=NO_TABLES,
     ),
 )
