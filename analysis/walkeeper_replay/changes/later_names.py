@@ -54,7 +54,11 @@ def _later(
     own = tuple(_later_attribute(a, after) for a in table.attributes)
     names = {a.name: after[a.number].name for a in table.columns}
     key = tuple(names[name] for name in table.key)
-    made = replace(table, schema=known.schema, name=known.name, attributes=own, key=key)
+    numbers = {a.number for a in table.columns}
+    added = tuple(a.name for a in after.values() if a.number not in numbers and not a.generated)
+    made = replace(
+        table, schema=known.schema, name=known.name, attributes=own, key=key, later_columns=added
+    )
     return made, names, together(())
 
 
@@ -74,6 +78,8 @@ def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
     names = {a.number: a.name for a in after.columns}
     own = {a.name: names.get(a.number) for a in before.columns}
     kept = [name for name in rows.column_names if own.get(name, name) is not None]
+    if not kept:  # With other metadata, a table without columns has no rows.
+        return rows.select([]), not rows.column_names
     made = rows.select(kept).rename_columns([own.get(name, name) for name in kept])
     made = made.replace_schema_metadata(rows.schema.metadata)
     return made, len(kept) == len(rows.column_names)

@@ -8,6 +8,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 TYPES = "tests/replay/test_described_types.py::test_"
 NAMES = "tests/replay/test_object_names.py::test_"
 AGAIN = "tests/replay/test_oids_again_postgres.py::test_"
+FEW = "tests/replay/test_undo_few_columns_postgres.py::test_"
 DAMAGED = "tests/replay/test_damaged_values.py::test_"
 
 NAMING = (
@@ -163,6 +164,37 @@ NAMING = (
         "a name means the tables that had it within the range",
         (Edit("TableOwners.meant", "named.end > start", "True"),),
         turns_red=AGAIN + "a_name_that_no_table_had_in_the_range_is_said",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rows-without-columns-are-no-sql",
+        "written_rows",
+        "SQL for rows without columns makes as many rows",
+        (Edit("inserts", "not names", "False"),),
+        turns_red=FEW + "table_at_writes_rows_without_columns",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncated-rows-without-columns-are-lost",
+        "later_names",
+        "undo of TRUNCATE puts back rows without columns, too",
+        (Edit("renamed", "not kept", "False"),),
+        turns_red=FEW + "rows_without_stored_columns_come_back[]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "later-columns-set-nothing-apart",
+        "later_names",
+        "undo takes no row of several that a column added since sets apart",
+        (
+            Edit(
+                "later_names._later",
+                "tuple(a.name for a in after.values() if a.number not in numbers "
+                "and (not a.generated))",
+                "()",
+            ),
+        ),
+        turns_red=FEW + "a_row_that_a_later_column_sets_apart_is_left_alone[id int]",
         why_named=NO_TABLES,
     ),
 )
