@@ -50,7 +50,7 @@ from walkeeper_replay.changes.changed_values import changed_values
 from walkeeper_replay.changes.described_tables import DescribedTables
 from walkeeper_replay.changes.incomplete_changes import LOST
 from walkeeper_replay.changes.lost_changes import LostChanges
-from walkeeper_replay.changes.table_owners import TableOwners
+from walkeeper_replay.changes.table_owners import TableLife, TableOwners
 from walkeeper_replay.changes.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,
@@ -285,7 +285,7 @@ class ChangeReader:
         steps, chosen = self.history.file_steps(self.database.oid), self.owners
         had = chosen.meant(names, start, end)
         found: dict[tuple[Relation, Tenure], TableFile] = {}
-        nodes: dict[tuple[int, int], set[int]] = {}
+        nodes: dict[TableLife, set[tuple[int, Tenure]]] = {}
         for relation, named, tenure in chosen.until(end):
             table_life = chosen.life(named)
             if table_life not in had:
@@ -302,9 +302,10 @@ class ChangeReader:
             toast = self.described.toast_of(named)
             # A database that moves to another tablespace takes its files along, by their numbers.
             own = nodes.setdefault(table_life, set())
-            follows = bool(own) and relation.relfilenode not in own
-            own.add(relation.relfilenode)
-            follows = follows and steps.began_empty(named.oid, relation.relfilenode)
+            node = relation.relfilenode
+            follows = bool(own) and (node, tenure) not in own
+            own.add((node, tenure))
+            follows = follows and steps.began_empty(named.oid, node, named.begin)
             follows = follows and not tenure.is_taken_over
             found[place] = TableFile(
                 relation, named.begin, named.end, named.oid, toast, follows, tenure
@@ -384,7 +385,8 @@ class ChangeReader:
         kept &= ~taken_back(rows)
         rows, lsns = where(kept, rows, lsns)
         steps = self.history.file_steps(self.database.oid)
-        if (swap_lsn := steps.rewritten.get(file.relation.relfilenode)) is not None:
+        place = file.oid, file.relation.relfilenode, file.begin
+        if (swap_lsn := steps.rewritten.get(place)) is not None:
             copied = (lsns == file.begin) & (rows["start_lsn"] < swap_lsn)
             if start < file.begin <= end:
                 has_copies = bool(copied.any())

@@ -8,6 +8,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 TYPES = "tests/replay/test_described_types.py::test_"
 NAMES = "tests/replay/test_object_names.py::test_"
 AGAIN = "tests/replay/test_oids_again_postgres.py::test_"
+STEPS = "tests/replay/test_file_steps.py::test_"
 FEW = "tests/replay/test_undo_few_columns_postgres.py::test_"
 DAMAGED = "tests/replay/test_damaged_values.py::test_"
 
@@ -195,6 +196,42 @@ NAMING = (
             ),
         ),
         turns_red=FEW + "a_row_that_a_later_column_sets_apart_is_left_alone[id int]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-rewrite-is-a-number",
+        "file_steps",
+        "a file that a rewrite made is that of one table and one commit",
+        (
+            Edit(
+                "FileSteps._is_copy",
+                "(oid, after.relfilenode, lsn) in self.rewritten",
+                "any(node == after.relfilenode for _, node, _ in self.rewritten)",
+            ),
+        ),
+        turns_red=STEPS + "a_file_of_a_rewrite_elsewhere_is_no_rewrite_of_this_table",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-rewrite-repeats-itself",
+        "file_steps",
+        "a transient table gives its file away once",
+        (Edit("_rewritten_in", "waiting.discard(place)\n", ""),),
+        turns_red=STEPS + "a_number_that_is_used_again_is_another_file[True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "the-same-number-is-the-same-file",
+        "change_reader",
+        "a table that had a file's number before may get a new file of that number",
+        (
+            Edit(
+                "change_reader.ChangeReader._files",
+                "(node, tenure) not in own",
+                "all(node != number for number, _ in own)",
+            ),
+        ),
+        turns_red=STEPS + "no_truncate_is_taken_for_a_rewrite_with_its_number",
         why_named=NO_TABLES,
     ),
 )
