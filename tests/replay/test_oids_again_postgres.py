@@ -12,6 +12,8 @@ import pytest
 from tests.support.oids_again import next_oid_from
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
+from walkeeper_history.rows.file_uses import FileUses, MadeFile
+from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, Tenancy
 from walkeeper_replay.catalogs.catalog_history import Named
 from walkeeper_replay.catalogs.table_lives import TableLives
 from walkeeper_replay.tuples.xids import NEVER
@@ -129,6 +131,76 @@ def test_undo_does_not_put_the_rows_of_a_dropped_table_into_the_new_one(
         session.execute((tmp_path / "undo.sql").read_text().replace("COMMIT;", "").encode())
         assert session.execute("SELECT count(*) FROM second").fetchone() == (0,)
         session.execute("ROLLBACK")
+
+
+def found_by(log: Log, capsys: Output, *words: str) -> list[tuple[str, list[str | None]]]:
+    """Return the kinds of findings, and the names of their relations."""
+    assert run(["history", "find", words[0], "--path", str(log.wal), "--json", *words[1:]]) == 0
+    documents = json.loads(capsys.readouterr().out)
+    return [(each["kind"], each["names"]) for each in documents]
+
+
+OF_FIRST, OF_SECOND = ["postgres.public.first"], ["postgres.public.second"]
+
+
+@pytest.mark.postgres
+def test_find_names_the_owner_that_a_file_had_then(log: Log, capsys: Output) -> None:
+    base = ("--base", str(log.base))
+    assert found_by(log, capsys, "delete", *base) == [("delete", OF_FIRST), ("delete", OF_SECOND)]
+    found = found_by(log, capsys, "drop", *base)
+    assert [(kind, names[:1]) for kind, names in found] == [("drop", OF_FIRST)]
+    for name, expected in (("first", OF_FIRST), ("second", OF_SECOND)):
+        found = found_by(log, capsys, "delete", *base, "--relation", f"public.{name}")
+        assert found == [("delete", expected)]
+    found = found_by(log, capsys, "delete", *base, "--relation", log.oid)
+    assert found == [("delete", OF_FIRST), ("delete", OF_SECOND)]
+
+
+@pytest.mark.postgres
+def test_names_of_now_are_not_those_of_a_file_that_was_made_again(log: Log, capsys: Output) -> None:
+    now = ("--dsn", log.server.dsn())
+    assert found_by(log, capsys, "delete", *now) == [("delete", [None]), ("delete", OF_SECOND)]
+    found = found_by(log, capsys, "delete", *now, "--relation", "second")
+    assert found == [("delete", [None]), ("delete", OF_SECOND)], "the first may be of it"
+    assert run(["history", "find", "delete", "--path", str(log.wal), *now]) == 0
+    assert capsys.readouterr().out.count("the name then is not known") == 1
+
+
+def named(oid: int, seen: str = "") -> NamedRelation:
+    return NamedRelation(1663, 5, 9, oid, "d", f"public.t{oid}", seen)
+
+
+def test_a_dump_names_the_file_that_was_there_when_it_was_taken() -> None:
+    uses = FileUses()
+    hour_us = 3_600_000_000
+    uses.note([named(1).key], MadeFile(100, hour_us))
+    uses.note([named(1).key], MadeFile(200, 2 * hour_us))
+    names = RelationNames(None, [named(1, "2000-01-01T01:00:00Z")])
+    assert [names.then(named(1).key, lsn, uses) for lsn in (50, 250)] == [None, None]
+    assert names.then(named(1).key, 150, uses) == named(1, "2000-01-01T01:00:00Z")
+    names.add(named(2, "2000-01-01T05:00:00Z"))
+    assert names.then(named(1).key, 250, uses) == named(2, "2000-01-01T05:00:00Z")
+    assert names.of(named(1).key) == "d.public.t1 or d.public.t2"
+    assert names.columns[1] == ["public.t1 or public.t2", None]
+    assert RelationNames(None, [named(3)]).then(named(3).key, 150, uses) is None, "seen never"
+    for seen, place, is_known in (
+        ("2000-01-01T01:00:00.000001Z", 150, True), ("2000-01-01T00:59:59.999999Z", 150, False),
+        ("2000-01-01T01:59:59.999999Z", 150, True), ("2000-01-01T01:59:59Z", 150, False),
+        ("2000-01-01T02:00:00.000000Z", 250, True), ("2000-01-01T01:59:59Z", 250, False),
+    ):  # fmt: skip
+        dumped = RelationNames(None, [named(1, seen)]).then(named(1).key, place, uses)
+        assert (dumped is not None) == is_known, seen
+    assert RelationNames(None, [named(3)]).then(named(3).key, 150, FileUses()) == named(3)
+
+
+def test_replayed_names_do_not_reach_back_beyond_a_new_file() -> None:
+    uses = FileUses()
+    names = RelationNames()
+    names.add(named(1))
+    names.add(named(2), Tenancy(begin=0, after=-1, until=300, known_from=250))
+    assert [names.then(named(2).key, lsn, uses) for lsn in (300, 301)] == [named(2), None]
+    uses.note([named(2).key], MadeFile(200, 1))
+    assert [names.then(named(2).key, lsn, uses) for lsn in (150, 200)] == [None, named(2)]
 
 
 def of_class(begin: int, end: int, oid: int = 9, name: str = "t") -> Named:

@@ -234,4 +234,42 @@ NAMING = (
         turns_red=STEPS + "no_truncate_is_taken_for_a_rewrite_with_its_number",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "a-file-has-one-owner",
+        "relation_names",
+        "find names the relation that had a file then, not the last one",
+        (
+            Edit(
+                "Tenancy.has",
+                "self.begin <= commit_lsn and self.after < commit_lsn <= self.until",
+                "True",
+            ),
+        ),
+        turns_red=AGAIN + "find_names_the_owner_that_a_file_had_then",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "names-of-now-are-of-all-times",
+        "relation_names",
+        "a name that a server has now is not that of an earlier file of the number",
+        (Edit("_was_seen_between", "made is None and following is None", "True"),),
+        turns_red=AGAIN + "names_of_now_are_not_those_of_a_file_that_was_made_again",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "replayed-names-reach-back",
+        "relation_names",
+        "a base backup does not name a file from before its own of that number",
+        (Edit("Tenancy.has", "following.commit_lsn > self.known_from", "True"),),
+        turns_red=AGAIN + "replayed_names_do_not_reach_back_beyond_a_new_file",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "findings-in-doubt-are-left-out",
+        "find",
+        "find --relation NAME has what may be of the relation",
+        (Edit("_Wanted.is_in", "self.may_be(file)", "False"),),
+        turns_red=AGAIN + "names_of_now_are_not_those_of_a_file_that_was_made_again",
+        why_named=NO_TABLES,
+    ),
 )
