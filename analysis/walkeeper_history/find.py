@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from walkeeper_history.rows.events import commit_times, transactions_of
+from walkeeper_history.rows.file_uses import FileUses, MadeFile, Relation
 from walkeeper_history.rows.transactions import Ending, parse_ending, parse_prepare
 from walkeeper_history.rows.view import View
 from walkeeper_wal.records.segment import Column
@@ -41,9 +42,6 @@ _HEAP, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Storage"))
 _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _CREATE = 0, 1, 2, 4, 1
 _COMMITS, _PREPARE = ("commit", "commit prepared"), 1
 _ENDINGS = ("commit", "prepare", "abort", "commit prepared", "rollback prepared")
-
-Relation = tuple[int, int, int]
-
 
 Place = tuple[int, int]
 """A block of pg_class, and the number of a row in it."""
@@ -86,6 +84,8 @@ class Finding:
     start_lsn: int | None
     """The start of its first record in the WAL that was read."""
     end_lsn: int
+    commit_lsn: int
+    """The end of the record that begins at `end_lsn`."""
     time: int
     """PostgreSQL's microseconds since 2000."""
     database: int | None
@@ -100,6 +100,7 @@ class _End:
     xid: int
     outcome: str
     lsn: int
+    end_lsn: int
     timeline: int
     time: int
     detail: Ending
@@ -227,7 +228,8 @@ def _ends(batch: Batch) -> list[_End]:
     view = transactions_of(View(batch))
     times, _ = commit_times(view)
     kinds, records = view.kind & 15, view.records
-    lsns, timelines = view.start_lsn.tolist(), view.timeline.tolist()
+    places = list(zip(view.start_lsn.tolist(), view.end_lsn.tolist(), view.timeline.tolist(),
+                      strict=True))  # fmt: skip
     found = []
     for row, time in enumerate(times.tolist()):
         data, version = view.main_bytes(row), batch.version
@@ -237,23 +239,28 @@ def _ends(batch: Batch) -> list[_End]:
             detail = parse_ending(data, int(records["info"][row]), version)
         xid = detail.xid if detail.xid is not None else int(records["xid"][row])
         outcome = _ENDINGS[kinds[row]]
-        found.append(_End(xid, outcome, lsns[row], timelines[row], time, detail))
+        found.append(_End(xid, outcome, *places[row], time, detail))
     return found
 
 
-def findings(segments: Iterable[SegmentDeeds]) -> Iterator[Finding]:
-    """Yield the findings of segments in the order of the log, each one at its commit."""
-    return _Findings().of(segments, _committed)
+def findings(segments: Iterable[SegmentDeeds], uses: FileUses | None = None) -> Iterator[Finding]:
+    """Yield the findings of segments in the order of the log, each one at its commit.
+
+    `uses` takes the files that were made.
+    """
+    return _Findings(uses).of(segments, _committed)
 
 
-def transaction(segments: Iterable[SegmentDeeds], xid: int) -> Iterator[Finding]:
+def transaction(
+    segments: Iterable[SegmentDeeds], xid: int, uses: FileUses | None = None
+) -> Iterator[Finding]:
     """Yield each ending of the transaction `xid`, two if it had two phases."""
 
     def ended(end: _End, deeds: Deeds, start: int | None) -> Iterator[Finding]:
         if xid in (end.xid, *end.detail.subxacts):
             yield _finding(end, end.outcome, start, tuple(sorted(deeds.deleted)))
 
-    return _Findings().of(segments, ended)
+    return _Findings(uses).of(segments, ended)
 
 
 _Report = Callable[[_End, Deeds, int | None], Iterator[Finding]]
@@ -262,7 +269,8 @@ _Report = Callable[[_End, Deeds, int | None], Iterator[Finding]]
 class _Findings:
     """The transactions that are open while the log is followed: their actions and first records."""
 
-    def __init__(self) -> None:
+    def __init__(self, uses: FileUses | None) -> None:
+        self._uses = uses
         self._deeds: dict[int, Deeds] = {}
         self._xids = np.empty(0, np.uint32)
         self._first_lsns = np.empty(0, np.int64)
@@ -290,6 +298,8 @@ class _Findings:
         deeds = Deeds()
         for xid in (end.xid, *end.detail.subxacts):
             deeds.add(self._deeds.pop(xid, Deeds()))
+        if self._uses is not None and end.outcome in _COMMITS:
+            self._uses.note(deeds.created, MadeFile(end.end_lsn, end.time))
         yield from report(end, deeds, self._first(end.xid))
 
     def _first(self, xid: int) -> int | None:
@@ -360,4 +370,5 @@ def _finding(
     database: int | None = None,
 ) -> Finding:
     owner = database if database is not None else end.detail.database
-    return Finding(kind, end.xid, end.timeline, start, end.lsn, end.time, owner, relations, rows)
+    places = start, end.lsn, end.end_lsn
+    return Finding(kind, end.xid, end.timeline, *places, end.time, owner, relations, rows)

@@ -147,6 +147,11 @@ class TableAt:
         )
 
     @property
+    def until(self) -> int:
+        """The end of the last record to redo. The walk for catalogs checked the CRCs up to it."""
+        return self.lsn if self.ends_before is None else min(self.lsn, self.ends_before)
+
+    @property
     def schema(self) -> Any:
         columns = RowColumns(self.table, self.printer).schema
         return columns.append(pa.field(self.coverage_column, pa.string()))
@@ -187,12 +192,12 @@ class TableAt:
     ) -> PageStore:
         """Return one share of the table's pages, and all of its TOAST relation's."""
         store = self.store(part, parts)
-        store.resets = self.resets.last_of(store.relations, self.lsn)
+        store.resets = self.resets.last_of(store.relations, self.until)
         files: WalFiles = open_files(self.path)
         shortcut = None if self.index is None else Shortcut(self.index, store.wants)
         pass_over(
             files, self.plan, [store.add],
-            until=self.lsn, check_crc=False, on_problem=on_problem, shortcut=shortcut,
+            until=self.until, check_crc=False, on_problem=on_problem, shortcut=shortcut,
             reads_ahead=reads_ahead,
         )  # fmt: skip
         return store

@@ -170,7 +170,7 @@ class _Blocks:
     """The groups of table_at: those of a table's blocks."""
 
     def __init__(self, past: TableAt, parts: int) -> None:
-        self.until: int | None = past.lsn
+        self.until: int | None = past.until
         self._shares = [past.share(part, parts) for part in range(parts)]
 
     def chosen(self, batch: Batch) -> Iterator[tuple[int, Batch]]:

@@ -52,7 +52,7 @@ def test_a_dump_has_all_databases_and_what_was_dropped_between_two(catalog: Path
     assert {"postgres", "shop", "template1", ""} <= databases
     assert len(names.called("other")) == 2, "of before and after it was truncated"
     (orders,) = names.called('"a b".orders')
-    assert names.of(orders) == 'postgres."a b".orders'
+    assert names.of(orders.key) == 'postgres."a b".orders'
     shared = [each for each in names if each.relation == "pg_catalog.pg_database"]
     assert [(each.reltablespace, each.reldatabase) for each in shared] == [(1664, 0)]
 
@@ -112,9 +112,11 @@ def test_names_of_another_cluster_are_refused(
     assert run(["history", "find", "drop", *where]) == 1
     assert "the names are those of cluster 7" in capsys.readouterr().err
     assert run(["history", "catalog", "--dsn", server.dsn(), "--output", str(wrong)]) == 1
-    wrong.write_text("{}")
-    with pytest.raises(HistoryError, match="not a catalog"):
-        load_names([wrong])
+    other["relations"][0]["seen"] = "yesterday"
+    for text in ("{}", json.dumps(other)):
+        wrong.write_text(text)
+        with pytest.raises(HistoryError, match="not a catalog"):
+            load_names([wrong])
 
 
 def test_many_relations_are_named_at_once() -> None:

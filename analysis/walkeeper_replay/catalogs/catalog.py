@@ -116,6 +116,8 @@ class Table:
     """The primary key's columns; empty without one."""
     has_heirs: bool = False
     """Tables inherit from it, or did until it was vacuumed last. SELECT shows their rows, too."""
+    later_columns: tuple[str, ...] = ()
+    """Columns that came after a change of it: see later_names."""
 
     @property
     def shown(self) -> str:

@@ -1,13 +1,14 @@
 """How tables came by their files, by all versions of their rows of pg_class. Pure.
 
     steps = FileSteps.of(versions)
-    steps.rewritten                  {relfilenode: LSN from which on pg_class has it}
-    steps.began_empty(oid, node)     whether a TRUNCATE made this file
+    steps.rewritten                  {(table, relfilenode, commit): LSN from which pg_class has it}
+    steps.began_empty(oid, node, commit)     whether a TRUNCATE made this file
     steps.passed(oid)                the commits that gave a table several files in turn
 
 Contract: a rewrite (VACUUM FULL, CLUSTER, ALTER TABLE) fills a file before pg_class has it, under
 a transient table that no snapshot ever sees. Records before that LSN are copies of rows, and later
-ones are changes of the same transaction.
+ones are changes of the same transaction. A number of a file alone tells nothing: files of other
+tables, tablespaces and times may have it, too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Step(NamedTuple):
     persistence: str
 
 
+Rewritten = tuple[int, int, int]
+"""A table, the relfilenode that a rewrite gave it, and the end of its commit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passed:
     """A commit after which changes of a table, or rows without changes, are missing."""
@@ -54,7 +59,7 @@ class Passed:
 class FileSteps:
     """See the module."""
 
-    rewritten: dict[int, int] = field(default_factory=dict)
+    rewritten: dict[Rewritten, int] = field(default_factory=dict)
     _steps: dict[int, dict[int, list[Step]]] = field(default_factory=dict)
     """By table and commit: the files in turn. A commit that gave no other file has the old one."""
     _created: dict[int, set[int]] = field(default_factory=dict)
@@ -64,23 +69,14 @@ class FileSteps:
     def of(cls, versions: Iterable[ClassVersion]) -> FileSteps:
         """Return the steps of one database's tables."""
         ordered = sorted(versions, key=lambda version: version.first_lsn)
-        made = cls()
-        transient: dict[int, int] = {}
-        for version in ordered:
-            if version.row["relrewrite"]:
-                transient.setdefault(version.row["oid"], version.row["relfilenode"])
-        nodes = frozenset(transient.values())
-        made.rewritten = dict.fromkeys(nodes, NEVER)
+        made = cls(_rewritten_in(ordered))
         for version in ordered:
             row = version.row
             if row["relrewrite"] or version.begin == NEVER:
                 continue
             if not version.is_update:
                 made._created.setdefault(row["oid"], set()).add(version.begin)
-            node = row["relfilenode"]
-            if node in nodes:
-                made.rewritten[node] = min(made.rewritten[node], version.first_lsn)
-            step = Step(node, row["reltablespace"], row["relpersistence"])
+            step = Step(row["relfilenode"], row["reltablespace"], row["relpersistence"])
             found = made._steps.setdefault(row["oid"], {}).setdefault(version.begin, [])
             if found[-1:] != [step]:
                 found.append(step)
@@ -90,13 +86,18 @@ class FileSteps:
         """Return whether this commit created the table."""
         return commit_lsn in self._created.get(oid, ())
 
-    def began_empty(self, oid: int, relfilenode: int) -> bool:
-        """Return whether a table's file replaced another one without its rows: by TRUNCATE."""
+    def began_empty(self, oid: int, relfilenode: int, commit_lsn: int) -> bool:
+        """Return whether the file that a commit gave a table began without the rows before it.
+
+        TRUNCATE makes such a file.
+        """
         before: Step | None = None
-        for _, steps in sorted(self._steps.get(oid, {}).items()):
+        for lsn, steps in sorted(self._steps.get(oid, {}).items()):
             for step in steps:
-                if before is not None and before.relfilenode != step.relfilenode == relfilenode:
-                    return not self._is_copy(before, step)
+                is_new = before is not None and before.relfilenode != step.relfilenode
+                if is_new and (step.relfilenode, lsn) == (relfilenode, commit_lsn):
+                    assert before is not None, f"{is_new=}"
+                    return not self._is_copy(oid, lsn, before, step)
                 before = step
         return False
 
@@ -106,7 +107,7 @@ class FileSteps:
         known: int | None = None
         for lsn, steps in sorted(self._steps.get(oid, {}).items()):
             new = {step.relfilenode for step in steps} - {known}
-            if not new.isdisjoint(self.rewritten):
+            if any((oid, node, lsn) in self.rewritten for node in new):
                 found.append(lsn)
             known = steps[-1].relfilenode
         return found
@@ -124,12 +125,32 @@ class FileSteps:
             new = [step for step in steps if step.relfilenode != known]
             between = tuple(step.relfilenode for step in new[:-1])
             is_logged_now = before is not None and before.persistence == "u" != last.persistence
-            if is_logged_now or (between and self._is_copy(*new[-2:])):
+            if is_logged_now or (between and self._is_copy(oid, lsn, *new[-2:])):
                 is_created = self.is_created_in(oid, lsn)
                 found.append(Passed(lsn, between, is_created, is_logged_now))
             before = last
         return found
 
-    def _is_copy(self, before: Step, after: Step) -> bool:
-        """Return whether a file began with the rows of the one before it."""
-        return after.relfilenode in self.rewritten or after.tablespace != before.tablespace
+    def _is_copy(self, oid: int, lsn: int, before: Step, after: Step) -> bool:
+        """Return whether a file of a commit began with the rows of the one before it."""
+        is_rewritten = (oid, after.relfilenode, lsn) in self.rewritten
+        return is_rewritten or after.tablespace != before.tablespace
+
+
+def _rewritten_in(ordered: Iterable[ClassVersion]) -> dict[Rewritten, int]:
+    """Return the files that tables took over from their transient ones.
+
+    The first version of a transient table's row has the file's number, and names the table.
+    """
+    waiting: set[tuple[int, int]] = set()
+    found: dict[Rewritten, int] = {}
+    for version in ordered:
+        row = version.row
+        place = (row["oid"], row["relfilenode"])
+        if row["relrewrite"]:
+            if not version.is_update:
+                waiting.add((row["relrewrite"], row["relfilenode"]))
+        elif place in waiting:
+            waiting.discard(place)
+            found.setdefault((*place, version.begin), version.first_lsn)
+    return found

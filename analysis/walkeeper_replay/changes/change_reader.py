@@ -25,14 +25,12 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.segment_index import Facts, ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.changes.change_events import (
     TableFile,
     Tenure,
     emptied,
     is_emptied_again,
     taken_back,
-    tenures,
     versions,
     where,
 )
@@ -52,6 +50,7 @@ from walkeeper_replay.changes.changed_values import changed_values
 from walkeeper_replay.changes.described_tables import DescribedTables
 from walkeeper_replay.changes.incomplete_changes import LOST
 from walkeeper_replay.changes.lost_changes import LostChanges
+from walkeeper_replay.changes.table_owners import TableLife, TableOwners
 from walkeeper_replay.changes.undescribed import (
     BEGAN_BEFORE,
     CUT_OFF_RANGE,
@@ -140,13 +139,18 @@ class ChangeReader:
         many. Whole tables are shared, so that no change is torn.
         """
         end = self.history.end_lsn if end_lsn is None else end_lsn
-        files = self.shares(names, end, share[1])[share[0]]
+        files = self.shares(names, end, share[1], start_lsn)[share[0]]
         return self.found_in(self._replayed(files, end), files, start_lsn, end)
 
-    def shares(self, names: Sequence[str], end: int, count: int) -> list[list[TableFile]]:
-        """Return the files of the tables in so many shares; those of one table are in one."""
+    def shares(
+        self, names: Sequence[str], end: int, count: int, start: int = 0
+    ) -> list[list[TableFile]]:
+        """Return the files of the tables in so many shares; those of one table are in one.
+
+        A name means the tables that had it after `start`.
+        """
         self._refuse_unknown(names, end)
-        every = self._files(names, end)
+        every = self._files(names, end, start)
         self.described.insists = bool(names)
         return [[file for file in every if file.oid % count == part] for part in range(count)]
 
@@ -268,22 +272,23 @@ class ChangeReader:
         """Use changed files that others have found, instead of those of `find`."""
         self._heaps = heaps
 
-    def _files(self, names: Sequence[str], end: int) -> list[TableFile]:
-        """Return every file that one of the tables had before `end`."""
-        history, steps = self.history, self.history.file_steps(self.database.oid)
-        owners = [
-            (relation, named, tenure)
-            for relation, owned in history.names().items()
-            if relation.database == self.database.oid
-            for named, tenure in tenures(owned, steps.is_created_in)
-            if named.begin <= end and named.kind in ("r", "m") and named.oid >= 16384
-        ]
-        tables = list({(named.schema, named.name, named.oid) for _, named, _ in owners})
-        asked = tables if not names else [each for name in names for each in meant(name, tables)]
-        oids = {oid for _, _, oid in asked}
+    @cached_property
+    def owners(self) -> TableOwners:
+        """The tables that had the files of this database."""
+        return TableOwners.of(self.history, self.database)
+
+    def _files(self, names: Sequence[str], end: int, start: int = 0) -> list[TableFile]:
+        """Return every file before `end` of the tables that had one of the names after `start`.
+
+        A table is its OID, until another one gets it.
+        """
+        steps, chosen = self.history.file_steps(self.database.oid), self.owners
+        had = chosen.meant(names, start, end)
         found: dict[tuple[Relation, Tenure], TableFile] = {}
-        for relation, named, tenure in sorted(owners, key=lambda owner: owner[1].begin):
-            if named.oid not in oids:
+        nodes: dict[TableLife, set[tuple[int, Tenure]]] = {}
+        for relation, named, tenure in chosen.until(end):
+            table_life = chosen.life(named)
+            if table_life not in had:
                 continue
             place = relation, tenure
             if place in found:  # its row of pg_class was updated, the file is the same
@@ -296,9 +301,11 @@ class ChangeReader:
                 continue
             toast = self.described.toast_of(named)
             # A database that moves to another tablespace takes its files along, by their numbers.
-            nodes = {f.relation.relfilenode for f in found.values() if f.oid == named.oid}
-            follows = bool(nodes) and relation.relfilenode not in nodes
-            follows = follows and steps.began_empty(named.oid, relation.relfilenode)
+            own = nodes.setdefault(table_life, set())
+            node = relation.relfilenode
+            follows = bool(own) and (node, tenure) not in own
+            own.add((node, tenure))
+            follows = follows and steps.began_empty(named.oid, node, named.begin)
             follows = follows and not tenure.is_taken_over
             found[place] = TableFile(
                 relation, named.begin, named.end, named.oid, toast, follows, tenure
@@ -378,7 +385,8 @@ class ChangeReader:
         kept &= ~taken_back(rows)
         rows, lsns = where(kept, rows, lsns)
         steps = self.history.file_steps(self.database.oid)
-        if (swap_lsn := steps.rewritten.get(file.relation.relfilenode)) is not None:
+        place = file.oid, file.relation.relfilenode, file.begin
+        if (swap_lsn := steps.rewritten.get(place)) is not None:
             copied = (lsns == file.begin) & (rows["start_lsn"] < swap_lsn)
             if start < file.begin <= end:
                 has_copies = bool(copied.any())

@@ -1,10 +1,11 @@
 """Changes in the names that tables and columns have later: SQL of today means the same rows. Pure.
 
-    in_later_names(changes, catalog) -> the changes, their tables as `catalog` names them
+    in_later_names(changes, catalog, lives) -> the changes, their tables as `catalog` names them
     renamed(rows, before, after)     -> an Arrow table's columns of one in the names of the other
 
-Contract: a table is its OID, and a column its number. Names may be exchanged. A change of a table
-or column that is not there later has a coverage that says so, and keeps its own names.
+Contract: a table is its OID until another one gets it, and a column its number. Names may be
+exchanged. A change of a table or column that is not there later has a coverage that says so, and
+keeps its own names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from walkeeper_replay.catalogs.catalog import Attribute, Catalog, Table
+from walkeeper_replay.catalogs.table_lives import TableLives
 from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.text.coverage import Coverage, reason, together
 
@@ -21,14 +23,15 @@ DROPPED = reason("the table was dropped since")
 _COLUMNS_DROPPED = "a column was dropped since: {}"
 
 
-def in_later_names(changes: Sequence[Change], catalog: Catalog) -> list[Change]:
+def in_later_names(changes: Sequence[Change], catalog: Catalog, lives: TableLives) -> list[Change]:
     """Return the changes, for statements to a server that has these catalogs."""
     later: dict[int, tuple[Table, Table, dict[str, str], Coverage]] = {}
     found = []
     for change in changes:
         key = id(change.table)  # The entry keeps the table, and so its id.
         if key not in later:
-            later[key] = (change.table, *_later(change.table, catalog))
+            is_there = lives.is_last(change.table.oid, change.commit.end_lsn)
+            later[key] = (change.table, *_later(change.table, catalog, is_there=is_there))
         _, table, names, why = later[key]
         coverage = change.coverage if why.has_all else together([change.coverage, why])
         old, new = (_named(row, names) for row in (change.old, change.new))
@@ -36,10 +39,12 @@ def in_later_names(changes: Sequence[Change], catalog: Catalog) -> list[Change]:
     return found
 
 
-def _later(table: Table, catalog: Catalog) -> tuple[Table, dict[str, str], Coverage]:
+def _later(
+    table: Table, catalog: Catalog, *, is_there: bool
+) -> tuple[Table, dict[str, str], Coverage]:
     """Return a table in its later names, its columns' names by the earlier ones, and what lacks."""
     same = {a.name: a.name for a in table.columns}
-    known = catalog.classes.get(table.oid)
+    known = catalog.classes.get(table.oid) if is_there else None
     if known is None:
         return table, same, DROPPED
     after = {a.number: a for a in catalog.attributes.get(table.oid, []) if not a.dropped}
@@ -49,7 +54,11 @@ def _later(table: Table, catalog: Catalog) -> tuple[Table, dict[str, str], Cover
     own = tuple(_later_attribute(a, after) for a in table.attributes)
     names = {a.name: after[a.number].name for a in table.columns}
     key = tuple(names[name] for name in table.key)
-    made = replace(table, schema=known.schema, name=known.name, attributes=own, key=key)
+    numbers = {a.number for a in table.columns}
+    added = tuple(a.name for a in after.values() if a.number not in numbers and not a.generated)
+    made = replace(
+        table, schema=known.schema, name=known.name, attributes=own, key=key, later_columns=added
+    )
     return made, names, together(())
 
 
@@ -69,6 +78,8 @@ def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
     names = {a.number: a.name for a in after.columns}
     own = {a.name: names.get(a.number) for a in before.columns}
     kept = [name for name in rows.column_names if own.get(name, name) is not None]
+    if not kept:  # With other metadata, a table without columns has no rows.
+        return rows.select([]), not rows.column_names
     made = rows.select(kept).rename_columns([own.get(name, name) for name in kept])
     made = made.replace_schema_metadata(rows.schema.metadata)
     return made, len(kept) == len(rows.column_names)

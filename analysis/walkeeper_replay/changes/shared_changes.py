@@ -59,7 +59,7 @@ class SharedChanges:
     ) -> SharedChanges:  # fmt: skip
         """Return the shares; HistoryError if a table that was named is not there."""
         made = cls(path, plan, history, database, base, asked, lost_from, [])
-        made.files = made._reader().shares(asked.names, asked.end_lsn, asked.parts)
+        made.files = made._reader().shares(asked.names, asked.end_lsn, asked.parts, asked.start_lsn)
         return made
 
     def undescribed(

@@ -97,7 +97,12 @@ def _place(table: Table, row: Row) -> str:
         parts = [f"{quoted_name(name)} = {literal(row[name])}" for name in table.key] + parts
         return " AND ".join(parts)
     where = " AND ".join(parts) or "true"
-    return f"ctid = (SELECT ctid FROM ONLY {qualified(table)} WHERE {where} LIMIT 1)"
+    chosen = f"ctid = (SELECT ctid FROM ONLY {qualified(table)} WHERE {where} LIMIT 1)"
+    if table.later_columns:  # They may set apart rows that were alike.
+        later = ", ".join(map(quoted_name, table.later_columns))
+        kinds = f"SELECT count(DISTINCT ROW({later})::text) FROM ONLY {qualified(table)}"
+        return f"{chosen} AND ({kinds} WHERE {where}) = 1"
+    return chosen
 
 
 def _is_left(name: str, value: str | None) -> str:

@@ -29,6 +29,7 @@ from walkeeper_replay.redo.files_of_records import parse_map
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.redo.tablespaces import Tablespaces
 from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes, Column
@@ -40,8 +41,6 @@ DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
 FILENODE_MAP = "pg_filenode.map"
 _SLRU_PAGES = 32
 _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_SPACE = re.compile(r"^([0-9]+) ((?:[^\\\n]|\\.)+)$", re.MULTILINE | re.DOTALL)
 _FIRST_MULTIXACT, _LAST_MULTIXACT, _MEMBERS_MASK = 1, 0xFFFFFFFF, 0xFFFFFFFF
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
@@ -76,13 +75,16 @@ class BaseDirectory:
         self.timeline = int(found[1]) if found else known.checkpoint_timeline
         """The timeline at redo_lsn."""
         self._replayed_timeline = known.min_recovery_timeline
-        self._spaces = self._tablespaces(is_backup=bool(text))
+        self._spaces = Tablespaces(self.root, is_backup=bool(text))
         self.ends_in_wal = False
         """True if it is consistent only from its BACKUP_END record on."""
         self._replayed_lsn = int(known.min_recovery_lsn)  # 0: a primary's
         self.consistent_lsn = max(self.redo_lsn, self._replayed_lsn)
+        self.end_lsn: int | None = self.consistent_lsn
+        """No page is later than this. It is None until the walk meets the backup's last record."""
         if text:
             self.ends_in_wal = "BACKUP FROM: standby" not in text
+            self.end_lsn = None if self.ends_in_wal else self.consistent_lsn
         elif int(unpack_from("<I", control, _CONTROL_STATE)[0]) not in _SHUT_DOWN:
             raise HistoryError(
                 f"{path}: neither a backup (no backup_label) nor the directory of a server that "
@@ -100,20 +102,6 @@ class BaseDirectory:
             why = error.strerror if isinstance(error, OSError) else error
             raise HistoryError(f"{path}: {why}; read another copy of the base backup") from error
         return control, known
-
-    def _tablespaces(self, *, is_backup: bool) -> dict[int, Path]:
-        """Return the directory of each tablespace, as a recovery from here would link it.
-
-        The links of a copy may still lead to the tablespaces of the server that it was copied from.
-        A backup's map of tablespaces says where its own are.
-        """
-        links = (self.root / "pg_tblspc").glob("*")
-        found = {int(path.name): path for path in links if path.name.isdigit()}
-        path = self.root / "tablespace_map"
-        if is_backup and path.is_file():
-            for oid, place in _SPACE.findall(path.read_text("utf-8", "surrogateescape")):
-                found[int(oid)] = self.root / _ESCAPED.sub(r"\1", place)
-        return dict(sorted(found.items()))
 
     def _redo_lsn(self, control: bytes) -> int:
         """Return the LSN from which on WAL is needed."""
@@ -189,7 +177,7 @@ class BaseDirectory:
             return self.root / "global"
         if tablespace == DEFAULT_TABLESPACE:
             return self.root / "base" / str(database)
-        place = self._spaces.get(tablespace)
+        place = self._spaces.places.get(tablespace)
         inner = [] if place is None else sorted(place.glob(f"PG_{self.major}_*"))
         return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
 
@@ -202,7 +190,7 @@ class BaseDirectory:
         homes = [(DEFAULT_TABLESPACE, path) for path in sorted((self.root / "base").iterdir())]
         homes += [
             (oid, path)
-            for oid, space in self._spaces.items()
+            for oid, space in self._spaces.places.items()
             for path in space.glob(f"PG_{self.major}_*/*")
         ]
         return [
@@ -214,20 +202,21 @@ class BaseDirectory:
     def map_of(self, tablespace: int, database: int) -> dict[int, int]:
         """Return the relfilenodes of mapped catalogs."""
         path = self.directory(tablespace, database) / FILENODE_MAP
+        self._spaces.refuse_other(path)
         return checked_map(path) if path.is_file() else {}
 
     def read(self, relation: Relation) -> Bytes | None:
         """Return all pages of a relation's main fork, or None without its file."""
-        path = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
-        if not path.is_file():
+        files = self._files(relation)
+        if not files:
             return None
-        pieces, number = [np.fromfile(path, np.uint8)], 1
-        while (more := path.with_name(f"{path.name}.{number}")).is_file():
-            pieces.append(np.fromfile(more, np.uint8))
-            number += 1
+        pieces = [np.fromfile(path, np.uint8) for path, _ in files]
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         whole = len(data) // PAGE_BYTES * PAGE_BYTES
-        return data[:whole].reshape(-1, PAGE_BYTES)
+        pages = data[:whole].reshape(-1, PAGE_BYTES)
+        if self.end_lsn is not None:
+            self._spaces.refuse_later(files[0][0], pages, self.end_lsn)
+        return pages
 
     def damaged(self, pages: Bytes, blocks: Column) -> Column:
         """Return which pages of a heap are not as a server wrote them, by layout and checksum.
@@ -250,7 +239,10 @@ class BaseDirectory:
         for path, end in self._files(relation):
             if block < end:
                 place = (block - begin) * PAGE_BYTES
-                return np.fromfile(path, np.uint8, PAGE_BYTES, offset=place)
+                page = np.fromfile(path, np.uint8, PAGE_BYTES, offset=place)
+                if self.end_lsn is not None:
+                    self._spaces.refuse_later(path, page.reshape(1, -1), self.end_lsn)
+                return page
             begin = end
         raise AssertionError(f"{relation} has {begin} blocks, not {block}")
 
@@ -260,10 +252,12 @@ class BaseDirectory:
         first = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
         found: list[tuple[Path, int]] = []
         size, path = 0, first
+        self._spaces.refuse_other(path)
         while path.is_file():
             size += path.stat().st_size
             found.append((path, size // PAGE_BYTES))
             path = first.with_name(f"{first.name}.{len(found)}")
+            self._spaces.refuse_other(path)
         return found
 
     def is_committed(self, xid: int) -> bool | None:
@@ -342,7 +336,7 @@ class Consistency:
     def add(self, batch: Batch) -> None:
         """Look for the backup's end, as a consumer of `pass_over`."""
         if self._lsn is None:
-            self._lsn = self._base.end_in(batch)
+            self._lsn = self._base.end_lsn = self._base.end_in(batch)
 
     def refuse_before(self, lsn: int) -> None:
         if self._lsn is None or lsn < self._lsn:

@@ -173,9 +173,9 @@ def find(
         names = archive.names(named)
         found = search(archive, what, xid, relation, min_rows, names)
         if as_json:
-            click.echo(json_text([document(finding, names) for finding in found]))
+            click.echo(json_text([document(finding) for finding in found]))
         else:
-            for line in lines(found, names):
+            for line in lines(found):
                 click.echo(printable(line))
         if not found:
             click.echo("walkeeper: nothing of that kind was committed in this WAL", err=True)

@@ -110,8 +110,7 @@ class Archive:
         if named.base is not None:
             from walkeeper_cli.history.replayed_names import replayed_names
 
-            for each in replayed_names(self.files, self.plan, named.base, self.on_problem):
-                names.add(each)
+            names.take(replayed_names(self.files, self.plan, named.base, self.on_problem))
         return names
 
     @property

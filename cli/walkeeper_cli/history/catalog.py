@@ -32,7 +32,7 @@ SELECT coalesce(nullif(c.reltablespace, 0), d.dattablespace)::bigint,
             WHEN c.relkind = 'i' AND n.nspname = 'pg_toast'
             THEN 'TOAST index ' || c.relname
             ELSE quote_ident(n.nspname) || '.' || quote_ident(c.relname) END,
-       to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+       to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_database d ON d.datname = current_database()

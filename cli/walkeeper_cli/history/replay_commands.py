@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import click
 import pyarrow as pa
@@ -29,12 +29,13 @@ from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.catalogs.table_lives import TableLives
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_replay.changes.incomplete_changes import Incomplete, incomplete
 from walkeeper_replay.changes.later_names import in_later_names, renamed
+from walkeeper_replay.changes.table_owners import TableLife
 from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.changes.undo import not_undone, undo_lines
 from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
@@ -50,7 +51,7 @@ from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 FORMATS = ("parquet", "csv", "sql", "json")
 PLACES_SHOWN = 10
 
-OnNamesakes: TypeAlias = Callable[[str, Sequence[int]], None]
+OnNamesakes: TypeAlias = Callable[[str, Sequence[TableLife]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +221,11 @@ def _changes(
     base: BaseDirectory | None,
     xid: int | None,
     on_namesakes: OnNamesakes,
-    later: Callable[[Database], Catalog] | None = None,
+    later: Callable[[Database], Latest] | None = None,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing.
 
-    `on_namesakes` takes each name that several tables had, with their OIDs. `later` returns the
+    `on_namesakes` takes each name that none or several tables had, with these. `later` returns the
     catalogs that name labels, roles, and what regclass and its like print. Without it, the catalogs
     at each change name them.
     """
@@ -241,10 +242,10 @@ def _changes(
     database = history.database(history.end_lsn, asked.database)
     reader = ChangeReader(
         archive.files, plan, history, database, base, on_problem=archive.on_problem,
-        index=archive.index, later=None if later is None else later(database),
+        index=archive.index, later=None if later is None else later(database).catalog,
     )  # fmt: skip
-    for name, oids in _namesakes(tables, history, database, start, end):
-        on_namesakes(name, oids)
+    for name, namesakes in _namesakes(tables, reader, start, end):
+        on_namesakes(name, namesakes)
     found = reader.read(tables, start, end)
     ends = (source.end_lsn, source.end_time)
     if not history.is_whole and ends != (None, None):
@@ -261,35 +262,43 @@ def _changes(
 
 
 def _namesakes(
-    tables: Sequence[str], history: CatalogHistory, database: Database, start: int, end: int | None
-) -> list[tuple[str, list[int]]]:
-    """Return each name that several tables had within the range, with the OIDs of these tables."""
-    end_lsn = history.end_lsn if end is None else end
-    known = {
-        (named.schema, named.name, named.oid)
-        for relation, owned in history.names().items()
-        for named in owned
-        if relation.database == database.oid and named.kind in ("r", "m")
-        if named.begin <= end_lsn and named.end > start
-    }
-    found = ((name, sorted({oid for _, _, oid in meant(name, list(known))})) for name in tables)
-    return [(name, oids) for name, oids in found if len(oids) > 1]
+    tables: Sequence[str], reader: ChangeReader, start: int, end: int | None
+) -> Iterator[tuple[str, list[TableLife]]]:
+    """Yield each name that none or several tables had within the range, with these tables."""
+    end_lsn = reader.history.end_lsn if end is None else end
+    for name in tables:
+        found = sorted(reader.owners.meant([name], start, end_lsn))
+        if len(found) != 1:
+            yield name, found
 
 
-def _warn_of_namesakes(name: str, oids: Sequence[int]) -> None:
-    shown = ", ".join(map(str, oids))
+def _choice(found: Sequence[TableLife]) -> str:
+    """Say how to name one of several tables: by its OID, or by its time if they had one OID."""
+    oids = sorted({oid for oid, _ in found})
+    if len(oids) == len(found):
+        return "by its OID: " + " or ".join(f"--table {oid}" for oid in oids)
+    begins = ", ".join(f"{oid} from {Lsn(begin)} on" for oid, begin in found)
+    return f"by a range of its time, since an OID was given again: {begins}"
+
+
+def _warn_of_namesakes(name: str, found: Sequence[TableLife]) -> None:
+    if not found:
+        tell(f"walkeeper: warning: {name}: no table had this name in the range")
+        return
     tell(
-        f"walkeeper: warning: {name}: {len(oids)} tables had this name in the range, and the "
-        f"changes of all of them are taken: for one of them name its OID ({shown})"
+        f"walkeeper: warning: {name}: {len(found)} tables had this name in the range, and the "
+        f"changes of all of them are taken: say which one you mean {_choice(found)}"
     )
 
 
-def _refuse_namesakes(name: str, oids: Sequence[int]) -> NoReturn:
+def _refuse_namesakes(name: str, found: Sequence[TableLife]) -> None:
     """Refuse to undo changes of tables that the operator may not mean."""
-    choices = " or ".join(f"--table {oid}" for oid in oids)
+    if not found:
+        _warn_of_namesakes(name, found)
+        return
     raise HistoryError(
-        f"{name}: {len(oids)} tables had this name in the range; say which one to undo by its "
-        f"OID: {choices}"
+        f"{name}: {len(found)} tables had this name in the range; say which one to undo "
+        f"{_choice(found)}"
     )
 
 
@@ -355,12 +364,12 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
     base = opened_base(asked)
-    latest = cache(partial(_last_catalog, archive, base))
+    latest = cache(partial(_latest, archive, base))
     found, database, missing = _changes(
         archive, asked, tables, base, xid, _refuse_namesakes, latest
     )
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
-    found = in_later_names(found, latest(database))
+    found = in_later_names(found, latest(database).catalog, latest(database).lives)
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
@@ -368,7 +377,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         past = TableAt.open(
             source.path, planned(archive, base), change.table.oid,
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
-            on_problem=archive.on_problem, index=archive.index, later=latest(database),
+            on_problem=archive.on_problem, index=archive.index, later=latest(database).catalog,
         )  # fmt: skip
         rows = past.for_sql(past.whole()).drop_columns([past.coverage_column])
         rows, are_all = renamed(rows, past.table, change.table)
@@ -383,7 +392,15 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     return archive.exit_code or missing or int(lost > 0)
 
 
-def _last_catalog(archive: Archive, base: BaseDirectory | None, database: Database) -> Catalog:
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The catalogs at the end of all WAL, and the tables that had one OID in turn."""
+
+    catalog: Catalog
+    lives: TableLives
+
+
+def _latest(archive: Archive, base: BaseDirectory | None, database: Database) -> Latest:
     """Return the catalogs at the end of all WAL, which are the nearest to those of the server."""
     met: list[Problem] = []
     history = CatalogHistory.read(
@@ -393,7 +410,8 @@ def _last_catalog(archive: Archive, base: BaseDirectory | None, database: Databa
     if any(problem.fatal for problem in met):
         place = Lsn(history.end_lsn)
         tell(f"walkeeper: warning: names are those of {place}, before WAL that is not readable")
-    return history.at(history.end_lsn, database)
+    lives = TableLives.of_database(history, database.oid)
+    return Latest(history.at(history.end_lsn, database), lives)
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:

@@ -1,16 +1,18 @@
 """Names of relations from the WAL itself: catalogs replayed over a base backup, `--base`.
 
 Contract: the names cover every file that pg_class named between the backup and the end of the plan.
-That includes dropped files. The WAL has to begin at the start of the backup or before.
+That includes dropped files. A file that several relations had in turn has the name of each. The WAL
+has to begin at the start of the backup or before.
 """
 
 from __future__ import annotations
 
 import re
 
-from walkeeper_history.rows.relation_names import NamedRelation, RelationNames
+from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, Tenancy
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import in_quotes
+from walkeeper_replay.changes.change_events import Tenure, tenures
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import refuse_before
 from walkeeper_wal.sources.plan import Plan, make_plan
@@ -40,15 +42,21 @@ def replayed_names(
     }
     names = RelationNames(plan.system_id)
     for (tablespace, database, relfilenode), through_time in named.items():
-        last = through_time[-1]
-        shared = tablespace == _GLOBAL_TABLESPACE
-        names.add(
-            NamedRelation(
-                tablespace, database, relfilenode, last.oid,
-                "" if shared else databases.get(database, str(database)),
-                _shown(last, owners, database),
-            )
-        )  # fmt: skip
+        is_created_in = history.file_steps(database).is_created_in
+        turns: dict[Tenure, list[Named]] = {}
+        for each, tenure in tenures(through_time, is_created_in):
+            turns.setdefault(tenure, []).append(each)
+        for tenure, own in turns.items():
+            last, until = own[-1], min(tenure.until, max(each.end for each in own))
+            names.add(
+                NamedRelation(
+                    tablespace, database, relfilenode, last.oid,
+                    "" if tablespace == _GLOBAL_TABLESPACE
+                    else databases.get(database, str(database)),
+                    _shown(last, owners, database),
+                ),
+                Tenancy(own[0].begin, tenure.after, until, base.redo_lsn),
+            )  # fmt: skip
     return names
 
 

@@ -188,7 +188,7 @@ ANALYSING = (
         "rewrite-hides-what-follows",
         "file_steps",
         "records after pg_class has a rewritten file are changes of the transaction",
-        (Edit("FileSteps.of", "min(made.rewritten[node], version.first_lsn)", "NEVER"),),
+        (Edit("_rewritten_in", "version.first_lsn", "NEVER"),),
         turns_red=LOST + "changes_beside_a_rewrite_are_there[after a rewrite]",
         why_named=NO_TABLES,
     ),
@@ -222,8 +222,8 @@ ANALYSING = (
         (
             Edit(
                 "FileSteps.began_empty",
-                "before is not None and before.relfilenode != step.relfilenode == relfilenode",
-                "len(steps) == 1 and before is not None and step.relfilenode == relfilenode",
+                "before is not None and before.relfilenode != step.relfilenode",
+                "len(steps) == 1 and before is not None",
             ),
         ),
         turns_red=LOST + "changes_beside_a_rewrite_are_there[TRUNCATE after SET TABLESPACE]",
@@ -248,7 +248,7 @@ ANALYSING = (
         "file-in-between-is-silent",
         "file_steps",
         "a file that came between two others of one transaction is named",
-        (Edit("FileSteps.passed", "between and self._is_copy(*new[-2:])", "False"),),
+        (Edit("FileSteps.passed", "between and self._is_copy(oid, lsn, *new[-2:])", "False"),),
         turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[TRUNCATE and SET TABLESPACE]",
         why_named=NO_TABLES,
     ),
@@ -259,8 +259,8 @@ ANALYSING = (
         (
             Edit(
                 "FileSteps.passed",
-                "is_logged_now or (between and self._is_copy(*new[-2:]))",
-                "between and self._is_copy(*new[-2:])",
+                "is_logged_now or (between and self._is_copy(oid, lsn, *new[-2:]))",
+                "between and self._is_copy(oid, lsn, *new[-2:])",
             ),
         ),
         turns_red=LOST + "changes_that_are_not_in_the_wal_are_named[SET LOGGED]",

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import APPLY, WHOLE_PAGES, Edit, FastEdit, Mutan
 METHODS = "tests/replay/test_access_methods_postgres.py::test_"
 INCOMPLETE = "tests/replay/test_incomplete_changes_postgres.py::test_"
 REDONE = "tests/replay/test_compiled_redo.py::test_"
+COPIED = "tests/replay/test_copied_tablespaces_postgres.py::test_"
 FILES = "tests/history/test_changed_files.py::test_"
 DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
@@ -277,7 +278,7 @@ DOUBTING = (
         "tablespaces-by-links-alone",
         "base",
         "a backup's map of tablespaces says where they are, and not the links",
-        (Edit("BaseDirectory._tablespaces", "is_backup and path.is_file()", "False"),),
+        (Edit("Tablespaces.__init__", "path.is_file()", "False"),),
         turns_red=OTHERS + "a_backups_map_says_where_its_tablespaces_are",
         why_named=NO_TABLES,
     ),
@@ -339,6 +340,50 @@ DOUBTING = (
             ),
         ),
         turns_red=EXCHANGED + "a_file_is_a_tables_until_another_one_has_it",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "links-of-a-copy-are-believed",
+        "tablespaces",
+        "a link that leads out of a backup needs a map or a manifest",
+        (Edit("Tablespaces.__init__", "is_backup or self._has_another(link)", "False"),),
+        turns_red=COPIED + "links_and_maps_to_the_running_server_are_refused[False]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "files-beside-the-manifest-are-believed",
+        "tablespaces",
+        "a file behind a link is as the backup's manifest has it",
+        (Edit("Tablespaces.refuse_other", "not self._is_in_manifest(path)", "False"),),
+        turns_red=COPIED + "a_manifest_says_whether_a_link_leads_to_the_copy",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "later-pages-of-a-tablespace-are-read",
+        "tablespaces",
+        "a backup has no page that is later than its end",
+        (
+            Edit(
+                "Tablespaces.refuse_later",
+                "(halves[:, 0] << 32 | halves[:, 1]) > end_lsn",
+                "halves[:, 0] < 0",
+            ),
+        ),
+        turns_red=COPIED + "links_and_maps_to_the_running_server_are_refused[True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "copies-of-stopped-servers-are-the-servers",
+        "tablespaces",
+        "a stopped server's links are its own if no other directory has them",
+        (
+            Edit(
+                "Tablespaces._has_another",
+                "(other / 'pg_tblspc' / link.name).resolve() == link.resolve()",
+                "False",
+            ),
+        ),
+        turns_red=COPIED + "a_copy_of_a_stopped_server_does_not_read_the_servers_tablespaces",
         why_named=NO_TABLES,
     ),
 )

@@ -7,6 +7,9 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 TYPES = "tests/replay/test_described_types.py::test_"
 NAMES = "tests/replay/test_object_names.py::test_"
+AGAIN = "tests/replay/test_oids_again_postgres.py::test_"
+STEPS = "tests/replay/test_file_steps.py::test_"
+FEW = "tests/replay/test_undo_few_columns_postgres.py::test_"
 DAMAGED = "tests/replay/test_damaged_values.py::test_"
 
 NAMING = (
@@ -122,8 +125,151 @@ NAMING = (
         "namesakes-are-not-said",
         "replay_commands",
         "a name that several tables had is not undone",
-        (Edit("replay_commands._namesakes", "len(oids) > 1", "len(oids) > 99"),),
+        (Edit("replay_commands._namesakes", "len(found) != 1", "False"),),
         turns_red=UNDO + "a_name_that_several_tables_had_is_not_undone",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "an-oid-is-one-table",
+        "table_lives",
+        "a table is its OID until another one gets that OID",
+        (Edit("TableLives.at", "begins[place - 1] if place else 0", "0"),),
+        turns_red=AGAIN + "a_name_means_the_table_that_had_it_not_all_of_its_oid",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "copied-rows-begin-a-life",
+        "table_lives",
+        "a table's life begins after the end of all earlier ones of its OID",
+        (Edit("TableLives.of", "named.begin > ended[oid]", "True"),),
+        turns_red=AGAIN + "a_life_begins_after_the_end_of_all_before",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "undo-into-the-next-of-an-oid",
+        "later_names",
+        "undo writes no row of a dropped table into the one that got its OID",
+        (
+            Edit(
+                "in_later_names",
+                "lives.is_last(change.table.oid, change.commit.end_lsn)",
+                "True",
+            ),
+        ),
+        turns_red=AGAIN + "undo_does_not_put_the_rows_of_a_dropped_table_into_the_new_one",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "names-from-before-the-range",
+        "table_owners",
+        "a name means the tables that had it within the range",
+        (Edit("TableOwners.meant", "named.end > start", "True"),),
+        turns_red=AGAIN + "a_name_that_no_table_had_in_the_range_is_said",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rows-without-columns-are-no-sql",
+        "written_rows",
+        "SQL for rows without columns makes as many rows",
+        (Edit("inserts", "not names", "False"),),
+        turns_red=FEW + "table_at_writes_rows_without_columns",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncated-rows-without-columns-are-lost",
+        "later_names",
+        "undo of TRUNCATE puts back rows without columns, too",
+        (Edit("renamed", "not kept", "False"),),
+        turns_red=FEW + "rows_without_stored_columns_come_back[]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "later-columns-set-nothing-apart",
+        "later_names",
+        "undo takes no row of several that a column added since sets apart",
+        (
+            Edit(
+                "later_names._later",
+                "tuple(a.name for a in after.values() if a.number not in numbers "
+                "and (not a.generated))",
+                "()",
+            ),
+        ),
+        turns_red=FEW + "a_row_that_a_later_column_sets_apart_is_left_alone[id int]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-rewrite-is-a-number",
+        "file_steps",
+        "a file that a rewrite made is that of one table and one commit",
+        (
+            Edit(
+                "FileSteps._is_copy",
+                "(oid, after.relfilenode, lsn) in self.rewritten",
+                "any(node == after.relfilenode for _, node, _ in self.rewritten)",
+            ),
+        ),
+        turns_red=STEPS + "a_file_of_a_rewrite_elsewhere_is_no_rewrite_of_this_table",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-rewrite-repeats-itself",
+        "file_steps",
+        "a transient table gives its file away once",
+        (Edit("_rewritten_in", "waiting.discard(place)\n", ""),),
+        turns_red=STEPS + "a_number_that_is_used_again_is_another_file[True]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "the-same-number-is-the-same-file",
+        "change_reader",
+        "a table that had a file's number before may get a new file of that number",
+        (
+            Edit(
+                "change_reader.ChangeReader._files",
+                "(node, tenure) not in own",
+                "all(node != number for number, _ in own)",
+            ),
+        ),
+        turns_red=STEPS + "no_truncate_is_taken_for_a_rewrite_with_its_number",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-file-has-one-owner",
+        "relation_names",
+        "find names the relation that had a file then, not the last one",
+        (
+            Edit(
+                "Tenancy.has",
+                "self.begin <= commit_lsn and self.after < commit_lsn <= self.until",
+                "True",
+            ),
+        ),
+        turns_red=AGAIN + "find_names_the_owner_that_a_file_had_then",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "names-of-now-are-of-all-times",
+        "relation_names",
+        "a name that a server has now is not that of an earlier file of the number",
+        (Edit("_was_seen_between", "made is None and following is None", "True"),),
+        turns_red=AGAIN + "names_of_now_are_not_those_of_a_file_that_was_made_again",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "replayed-names-reach-back",
+        "relation_names",
+        "a base backup does not name a file from before its own of that number",
+        (Edit("Tenancy.has", "following.commit_lsn > self.known_from", "True"),),
+        turns_red=AGAIN + "replayed_names_do_not_reach_back_beyond_a_new_file",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "findings-in-doubt-are-left-out",
+        "find",
+        "find --relation NAME has what may be of the relation",
+        (Edit("_Wanted.is_in", "self.may_be(file)", "False"),),
+        turns_red=AGAIN + "names_of_now_are_not_those_of_a_file_that_was_made_again",
         why_named=NO_TABLES,
     ),
 )

@@ -63,4 +63,12 @@ REDOING = (
         turns_red=RESETS + "the_oldest_resets_go_where_there_are_too_many",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "torn-records-are-redone",
+        "table_at",
+        "the second walk ends where the first one ended, which checked all CRCs",
+        (Edit("TableAt.until", "min(self.lsn, self.ends_before)", "self.lsn"),),
+        turns_red="tests/replay/test_torn_ends_postgres.py::test_a_torn_image_changes_no_row",
+        why_named=NO_PAGES,
+    ),
 )
