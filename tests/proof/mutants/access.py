@@ -79,7 +79,11 @@ ACCESS = (
         "a-refused-certificate-counts-as-none",
         "opening",
         "a peer whose certificate states no identity is refused, also on loopback",
-        (Edit("Opening.decide_encrypted", "not is_admitted and not refusal", "not is_admitted"),),
+        (
+            Edit(
+                "Opening.decide_encrypted", "not is_admitted and refusal is None", "not is_admitted"
+            ),
+        ),
         turns_red=OPENING + "a_certificate_without_an_identity_is_refused_with_the_reason",
         why_named=NO_TLS,
     ),
