@@ -7,6 +7,7 @@ from tests.proof.mutants.analysing import ANALYSING
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
 from tests.proof.mutants.closing import CLOSING
+from tests.proof.mutants.commanding import COMMANDING
 from tests.proof.mutants.copying import COPYING
 from tests.proof.mutants.doubting import DOUBTING
 from tests.proof.mutants.dropping import DROPPING
@@ -68,6 +69,7 @@ MUTANTS = (
     *REVOKING,
     *FLOODING,
     *OPERATING,
+    *COMMANDING,
     *SCRUBBING,
     *ANALYSING,
     *DOUBTING,
