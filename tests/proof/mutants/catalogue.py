@@ -28,6 +28,7 @@ from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
 from tests.proof.mutants.redoing import REDOING
 from tests.proof.mutants.replacing import REPLACEMENTS
+from tests.proof.mutants.revoking import REVOKING
 from tests.proof.mutants.scrubbing import SCRUBBING
 from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.spares import SPARES
@@ -64,6 +65,7 @@ MUTANTS = (
     *COPYING,
     *ANCESTRY,
     *ACCESS,
+    *REVOKING,
     *FLOODING,
     *OPERATING,
     *SCRUBBING,
