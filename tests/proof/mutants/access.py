@@ -291,6 +291,21 @@ ACCESS = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-stand-in-for-strangers-alone",
+        "password_login",
+        "a login costs the same for a name that is not there",
+        (
+            Edit(
+                "PasswordLogin.identify",
+                "users.stand_in.verifier(name)",
+                "users.stand_in.verifier(name) if user is None else user.verifier",
+            ),
+        ),
+        turns_red="tests/proof/test_login_times.py::test_a_whole_login_takes_the_same_steps_for_"
+        "a_name_that_is_not_there",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "a-login-outlasts-its-user",
         "password_login",
         "a user that changes during the login does not come in",
