@@ -119,7 +119,7 @@ def test_known_networks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_turn_comes_before_proposers_and_commands_give_up() -> None:
     limits = LineLimits()
-    assert limits.network_max / limits.network.per_s < 5.0
+    assert limits.network_max / limits.network.per_s <= 3.0
     assert limits.network.per_s < limits.everyone.per_s
     assert limits.network_max < limits.line_max
 

@@ -51,14 +51,14 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class LineLimits:
-    """The figures of a line: a turn comes within network_max / network.per_s seconds.
+    """The figures of a line: a turn comes within network_max / network.per_s seconds, here three.
 
-    That is less than the five seconds that proposers and commands wait for an answer.
+    Proposers and commands wait five seconds for an answer. A longer line would let no more in.
     """
 
     network: Allowance = Allowance(burst=400, per_s=50.0)
     everyone: Allowance = Allowance(burst=800, per_s=75.0)
-    network_max: int = 200
+    network_max: int = 150
     line_max: int = 1000
 
 
