@@ -146,7 +146,7 @@ COMMANDING = (
         "gate-trusts-rules-that-are-not-loaded",
         "closed_start",
         "`gate` goes on with a server only if that has loaded the closed rules",
-        (Edit("closed_start._refuse_open", "loaded_s <= hba.stat().st_mtime", "False"),),
+        (Edit("closed_start._refuse_open", "loaded_s <= changed_s", "False"),),
         turns_red=GATE + "a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force",
         why_named=NO_COMMANDS,
     ),
