@@ -30,6 +30,7 @@ class Log:
     wal: Path
     base: Path
     oid: str
+    full_lsn: str
     dropped_lsn: str
 
 
@@ -42,6 +43,7 @@ def log() -> Iterator[Log]:
             "INSERT INTO first SELECT g, 'of the first' FROM generate_series(1, 5) g",
         )
         oid = server.sql("SELECT 'first'::regclass::oid")
+        full_lsn = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
         backup = server.base_backup()
         try:
             server.sql("DELETE FROM first WHERE id < 3", "DROP TABLE first")
@@ -58,7 +60,7 @@ def log() -> Iterator[Log]:
             assert server.sql("SELECT pg_relation_filenode('second')") == oid
             assert server.sql("SELECT 'second'::regclass::oid") == oid
             wal = server.data / "pg_wal"
-            yield Log(server, wal, backup.data, str(oid), str(dropped_lsn))
+            yield Log(server, wal, backup.data, str(oid), full_lsn, str(dropped_lsn))
         finally:
             backup.delete()
 
@@ -131,6 +133,33 @@ def test_undo_does_not_put_the_rows_of_a_dropped_table_into_the_new_one(
         session.execute((tmp_path / "undo.sql").read_text().replace("COMMIT;", "").encode())
         assert session.execute("SELECT count(*) FROM second").fetchone() == (0,)
         session.execute("ROLLBACK")
+
+
+@pytest.mark.postgres
+def test_a_table_of_the_server_is_not_that_of_its_oid_before(log: Log, capsys: Output) -> None:
+    where = ("--path", str(log.wal), "--dsn", log.server.dsn())
+    assert run(["history", "table-at", "second", *where, "--lsn", log.full_lsn]) == 1
+    assert "the WAL has public.first with this OID" in capsys.readouterr().err
+    assert run(["history", "table-at", "second", *where]) == 0
+    assert capsys.readouterr().out.split() == ["n,id", "1,8"]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "change", ["ADD c int DEFAULT 7", "RENAME v TO w", "ALTER v TYPE varchar", "DROP v"]
+)
+def test_columns_of_now_are_not_those_that_the_wal_has_then(
+    log: Log, capsys: Output, change: str
+) -> None:
+    log.server.sql("DROP TABLE IF EXISTS third", "CREATE TABLE third (id int, v text)")
+    log.server.sql("INSERT INTO third VALUES (1, 'x')")
+    where = ["table-at", "third", "--path", str(log.wal), "--dsn", log.server.dsn()]
+    where += ["--lsn", str(log.server.sql("SELECT pg_current_wal_insert_lsn()"))]
+    assert run(["history", *where]) == 0
+    log.server.sql(f"ALTER TABLE third {change}")
+    capsys.readouterr()
+    assert run(["history", *where]) == 1
+    assert "or other columns: name that one, without --dsn" in capsys.readouterr().err
 
 
 def found_by(log: Log, capsys: Output, *words: str) -> list[tuple[str, list[str | None]]]:

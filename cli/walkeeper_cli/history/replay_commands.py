@@ -74,6 +74,23 @@ class Asked:
         return suffix if suffix in FORMATS else "csv"
 
 
+def refuse_another_table(history: CatalogHistory, past: TableAt) -> None:
+    """Refuse a table as the server has it now if the WAL has it otherwise at that LSN."""
+    table, database = past.table, past.table.file.database
+    catalog = history.at(past.lsn, Database(database, str(database)))
+    if (known := catalog.classes.get(table.oid)) is None:
+        return
+    columns = catalog.attributes.get(known.oid, [])
+    then = {(a.number, a.name, a.type) for a in columns if not a.dropped}
+    now = {(a.number, a.name, a.type) for a in table.attributes if not a.dropped}
+    is_other = (known.schema, known.name) != (table.schema, table.name) or not then <= now
+    if is_other or any(number > known.natts for number, *_ in now):
+        raise HistoryError(
+            f"{table.shown}: at {Lsn(past.lsn)} the WAL has {known.schema}.{known.name} with this "
+            f"OID ({known.oid}), or other columns: name that one, without --dsn"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ServerCatalogs:
     """A server whose catalogs, as they are now, may stand for those that the WAL does not have."""
@@ -166,11 +183,14 @@ def table_at(
     )  # fmt: skip
 
     def opened(catalog: Catalog | None) -> TableAt:
-        return TableAt.open(
+        made = TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,
             history=history, catalog=catalog, is_of_a_time=time is not None, index=archive.index,
             is_for_sql=asked.written_as == "sql",
         )  # fmt: skip
+        if catalog is not None:
+            refuse_another_table(history, made)
+        return made
 
     past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
     if not history.is_whole and (lsn is not None or time is not None):

@@ -272,4 +272,26 @@ NAMING = (
         turns_red=AGAIN + "names_of_now_are_not_those_of_a_file_that_was_made_again",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "tables-of-now-are-those-of-then",
+        "replay_commands",
+        "a server's table is not taken where the WAL has another one of its OID",
+        (
+            Edit(
+                "refuse_another_table",
+                "is_other or any(number > known.natts for number, *_ in now)",
+                "False",
+            ),
+        ),
+        turns_red=AGAIN + "a_table_of_the_server_is_not_that_of_its_oid_before",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "columns-added-since-were-there-then",
+        "replay_commands",
+        "a server's columns are not taken where the WAL has fewer",
+        (Edit("refuse_another_table", "number > known.natts", "False"),),
+        turns_red=AGAIN + "columns_of_now_are_not_those_that_the_wal_has_then[ADD c int DEFAULT 7]",
+        why_named=NO_TABLES,
+    ),
 )
