@@ -290,6 +290,7 @@ def test_two_repairs_leave_both_new_addresses_in_the_log() -> None:
     listed = run(few, spare_command(few, numbers, 4, 5))
     few.down = {3}
     made = run(few, repair_steps(Repair(THREE, listed.spares[0]), numbers))
+    assert made.address == "4@h4:1", "with its number, so that it cannot be taken for another one"
     few.down = {2, 3}
     made = run(few, repair_steps(Repair(OLD.members[1], listed.spares[1]), numbers))
     assert made.present == set_of(2, 1, 4, 5) and made.address == "4@h4:1,5@h5:1"
