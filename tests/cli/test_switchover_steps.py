@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,14 @@ from walkeeper_proposer.postgres.primary_sql import NotConnected
 
 READY = StandbyState(True, Lsn(5), "FIRST 1 (walkeeper)", ("walkeeper_follow",))
 SETTINGS = SwitchoverSettings((("h1", 1),), "host=db1", "host=db2", "true")
+
+
+@pytest.fixture
+def _listens_to_ctrl_c() -> Iterator[None]:
+    """A shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def stub(
@@ -54,6 +62,7 @@ async def not_connected() -> None:
     raise NotConnected("refused")
 
 
+@pytest.mark.usefixtures("_listens_to_ctrl_c")
 @pytest.mark.parametrize(
     ("failing", "wanted", "unwanted"),
     [
