@@ -14,6 +14,12 @@ from walkeeper_common.operator_text.counts import counted
 )
 def test_one_thing_has_the_words_of_one(count: int, shown: str) -> None:
     assert counted(count, "commit waits", "commits wait") == shown
-    primary = {"connected": True, "streaming": True, "sync_state": "sync", "since": None}
+    primary = {
+        "connected": True,
+        "streaming": True,
+        "sync_state": "sync",
+        "since": None,
+        "error": None,
+    }
     line = primary_line({**primary, "waiting": count, "waiting_since": "2026-11-27T00:00:00Z"})
     assert (f", {shown} since" in line) == bool(count)
