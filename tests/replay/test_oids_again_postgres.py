@@ -65,6 +65,12 @@ def log() -> Iterator[Log]:
             backup.delete()
 
 
+@pytest.fixture(scope="module")
+def other() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield server
+
+
 def changes_of(log: Log, capsys: Output, *more: str) -> tuple[list[str], str]:
     """Return the changes as `first: insert 3`, and what the command says."""
     assert run(["history", "changes", "--path", str(log.wal), "--format", "json", *more]) == 0
@@ -149,14 +155,14 @@ def test_a_table_of_the_server_is_not_that_of_its_oid_before(log: Log, capsys: O
     "change", ["ADD c int DEFAULT 7", "RENAME v TO w", "ALTER v TYPE varchar", "DROP v"]
 )
 def test_columns_of_now_are_not_those_that_the_wal_has_then(
-    log: Log, capsys: Output, change: str
+    other: PostgresServer, capsys: Output, change: str
 ) -> None:
-    log.server.sql("DROP TABLE IF EXISTS third", "CREATE TABLE third (id int, v text)")
-    log.server.sql("INSERT INTO third VALUES (1, 'x')")
-    where = ["table-at", "third", "--path", str(log.wal), "--dsn", log.server.dsn()]
-    where += ["--lsn", str(log.server.sql("SELECT pg_current_wal_insert_lsn()"))]
+    other.sql("DROP TABLE IF EXISTS third", "CREATE TABLE third (id int, v text)")
+    other.sql("INSERT INTO third VALUES (1, 'x')")
+    where = ["table-at", "third", "--path", str(other.data / "pg_wal"), "--dsn", other.dsn()]
+    where += ["--lsn", str(other.sql("SELECT pg_current_wal_insert_lsn()"))]
     assert run(["history", *where]) == 0
-    log.server.sql(f"ALTER TABLE third {change}")
+    other.sql(f"ALTER TABLE third {change}")
     capsys.readouterr()
     assert run(["history", *where]) == 1
     assert "or other columns: name that one, without --dsn" in capsys.readouterr().err
