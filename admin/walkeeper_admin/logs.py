@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from walkeeper_admin.status import gather
+from walkeeper_admin.status import REPORT_AGE_S, gather, may_be_old
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
@@ -34,9 +34,17 @@ async def names(addresses: Sequence[Address], timeout_s: float) -> list[str]:
 
 
 async def listed(addresses: Sequence[Address], timeout_s: float) -> list[dict[str, Any]]:
-    """Return the document of `status` for each log."""
+    """Return the document of `status` for each log.
+
+    Ask once more, REPORT_AGE_S later, about a log whose report may be older than its `attach`."""
     found = await names(addresses, timeout_s)
-    return [await gather(addresses, name, timeout_s) for name in found]
+    documents = [await gather(addresses, name, timeout_s) for name in found]
+    if any(map(may_be_old, documents)):
+        await asyncio.sleep(REPORT_AGE_S)
+    return [
+        await gather(addresses, name, timeout_s) if may_be_old(document) else document
+        for name, document in zip(found, documents, strict=True)
+    ]
 
 
 def rows(documents: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

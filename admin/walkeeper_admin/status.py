@@ -116,10 +116,14 @@ async def gather_fresh(
     deadline_s = loop.time() + REPORT_AGE_S
     while True:
         document = await gather(addresses, cluster, timeout_s, dsn)
-        is_old = any(reason["code"] == "unprotected" for reason in document["reasons"])
-        if not is_old or dsn is not None or loop.time() > deadline_s:
+        if not may_be_old(document) or dsn is not None or loop.time() > deadline_s:
             return document
         await asyncio.sleep(AGAIN_S)
+
+
+def may_be_old(document: dict[str, Any]) -> bool:
+    """Return True if the proposer's report says what was true before an `attach`."""
+    return any(reason["code"] == "unprotected" for reason in document["reasons"])
 
 
 def with_verdict(document: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.status_documents import document, line
-from walkeeper_admin import status
+from walkeeper_admin import logs, status
 from walkeeper_admin.status import REPORT_AGE_S, gather_fresh, with_verdict
 from walkeeper_proposer.postgres.sync_state import ASK_AGAIN_S
 from walkeeper_proposer.reporting import LOOK_S
@@ -67,6 +67,29 @@ def test_a_primary_that_stays_detached_is_a_warning(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(status, "REPORT_AGE_S", 0.05)
     found = asyncio.run(gather_fresh((), "main", 1.0, None))
     assert found["verdict"]["state"] == "WARNING" and reports.asked > 1
+
+
+@pytest.mark.parametrize(
+    ("states", "asked", "state"),
+    [
+        (("sync",), 1, "OK"),
+        (("async", "sync"), 2, "OK"),
+        (("async",), 2, "WARNING"),
+    ],
+    ids=("attached", "just attached", "detached"),
+)
+def test_the_list_of_logs_asks_again(
+    states: tuple[str, ...], asked: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def names(*_: object) -> list[str]:
+        return ["main"]
+
+    reports = Reports(*states)
+    monkeypatch.setattr(logs, "names", names)
+    monkeypatch.setattr(logs, "gather", reports.gather)
+    monkeypatch.setattr(logs, "REPORT_AGE_S", 0.001)
+    (found,) = asyncio.run(logs.listed((), 1.0))
+    assert (found["verdict"]["state"], reports.asked) == (state, asked)
 
 
 def test_the_time_is_that_of_the_proposers_questions_and_reports() -> None:
