@@ -166,6 +166,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
         shutil.copytree(
             ROOT / "tests" / name, tree / "tests" / name, ignore=without, copy_function=_place
         )
+    shutil.copytree(ROOT / "docs/systemd", tree / "docs/systemd")  # A test reads the units.
     shutil.copy(ROOT / "pyproject.toml", tree)
     for edit in mutant.edits:
         path = tree / edit.file

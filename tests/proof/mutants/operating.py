@@ -332,7 +332,8 @@ OPERATING = (
             Edit("listed", "any(map(may_be_old, documents))", "False"),
             Edit("listed", "may_be_old(document)", "False"),
         ),
-        turns_red="tests/cli/test_fresh_reports.py::test_the_list_of_logs_asks_again[just attached]",
+        turns_red="tests/cli/test_fresh_reports.py::test_the_list_of_logs_asks_again"
+        "[just attached]",
         why_named=NO_STATUS,
     ),
     Mutant(
