@@ -96,10 +96,17 @@ class Disks:
             return
         offset = lsn % self.segment_bytes
         sector = offset // SECTOR
-        is_blank = not any(self.wal.read_at(name, sector * SECTOR, SECTOR))
+        data = self.wal.read_at(name, sector * SECTOR, self.segment_bytes - sector * SECTOR)
+        is_blank = not any(data[:SECTOR]) and not self._has_wal_behind(name, data[SECTOR:])
         if is_blank or offset >= under_way.get((name, sector), self.segment_bytes):
             self.world.trouble("bits flipped in the tail")
             self._flip_bit(self.wal, name, offset)
+
+    def _has_wal_behind(self, name: str, rest: bytes) -> bool:
+        """Return True if a blank sector is a segment's padding. WAL behind it was written after
+        the padding was synced."""
+        later = (n for n in self.wal.names() if len(n) == SEGMENT_NAME_LENGTH and n > name)
+        return any(rest) or any(any(self.wal.read_at(n, 0, self.wal.size(n))) for n in later)
 
     def _wal_behind(self, lsn: Lsn) -> bytes:
         """Return the bytes from `lsn` to a hole that a power cut left, or to the segment's end."""
