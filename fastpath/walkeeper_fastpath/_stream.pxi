@@ -121,6 +121,8 @@ cdef class StreamPath:
             if report_lsn:  # commits wait for this
                 if self.primary is None or not self.primary.report(report_lsn, self.feedback):
                     leader.report(report_lsn, self.feedback)
+            if report_lsn and self.commit_lsn == self.end_lsn and leader.has_standbys:
+                leader.on_idle()  # no append is on its way that tells them of this commit
             self.notify(leader)
         finally:
             leader.is_running = False

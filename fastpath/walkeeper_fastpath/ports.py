@@ -190,6 +190,11 @@ class Leading(Protocol):
     is_running: bool
 
     @property
+    def has_standbys(self) -> bool:
+        """Return True if members have standbys, which wait for the news of each commit."""
+        ...
+
+    @property
     def waiting(self) -> Sized:
         """Return the events that came meanwhile; `run_waiting` is called if there are any."""
         ...
@@ -197,6 +202,10 @@ class Leading(Protocol):
     def run_waiting(self) -> object: ...
     def on_news(self) -> object:
         """Take the note that `settled` has news, once until it is called."""
+        ...
+
+    def on_idle(self) -> object:
+        """Take the note that a quorum has all WAL that was sent, if there are standbys."""
         ...
 
     def report(self, commit_lsn: int, feedback: Sequence[Feedback], /) -> object: ...

@@ -118,7 +118,7 @@ class Driver:
         self._fast: FastStream | None = None  # while no other event comes
         self._is_settling = False  # the core learns soon of what the fast path has done
         self._is_announcing = False  # AnnounceDue comes soon, and the core learns of it then
-        self._has_standbys = False
+        self.has_standbys = False
 
     def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> int:
         """Report received acks to the primary, without a step in between.
@@ -141,7 +141,7 @@ class Driver:
         connections = [answer for answer in answers if answer is not None]
         if len(connections) == len(answers):  # else a lost link is about to be posted
             self._fast = fast = self._make_fast(expected, connections)
-            self._has_standbys = any(feedback.apply_lsn for feedback in expected.feedback)
+            self.has_standbys = any(feedback.apply_lsn for feedback in expected.feedback)
             fast.lead(self)
             for link, connection in zip(expected.links, connections, strict=True):
                 connection.receive_first(partial(fast.acknowledge, link))
@@ -151,14 +151,17 @@ class Driver:
     def on_news(self) -> None:
         """Let the core learn of the fast path's work within SETTLE_S, or before any other event.
 
-        AnnounceDue is such an event: while it is awaited, no other timer wakes the loop, unless
-        standbys wait for what the core says next (0051). The core learns at once if standbys are to
-        learn of each commit at once."""
+        AnnounceDue is such an event: while it is awaited, no other timer wakes the loop (0051). The
+        core learns at once if standbys are to learn of each commit at once."""
         if self._announce_s == 0.0:
             self._hear_fast()
-        elif not self._is_settling and (self._has_standbys or not self._is_announcing):
+        elif not self._is_settling and not self._is_announcing:
             self._is_settling = True
             self._around.after(SETTLE_S, self._settle)
+
+    def on_idle(self) -> None:
+        """Let the core learn of a commit at once: its standbys wait, and no append will tell."""
+        self._hear_fast()
 
     def _settle(self) -> None:
         self._is_settling = False
@@ -167,10 +170,8 @@ class Driver:
             self._run(())
 
     def _announce(self) -> None:
-        """Let the core announce commit_lsn, unless all that it would do is ask for this again.
-
-        With standbys the core says more than that, and learns of each bunch earlier anyway."""
-        fast = None if self.is_running or self._has_standbys else self._fast
+        """Let the core announce commit_lsn, unless all that it would do is ask for this again."""
+        fast = None if self.is_running else self._fast
         if fast is not None and fast.puts_off():
             self._around.after(self._announce_s, self._announce)
             return

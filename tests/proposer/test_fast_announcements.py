@@ -121,13 +121,22 @@ def settle_now(leading: Leading) -> None:
 
 
 def test_standbys_do_not_wait_for_the_announcement() -> None:
-    """The core learns by a timer of its own, and tells the member with standbys at once."""
+    """The ack that commits all WAL lets the core tell the member with standbys, at once."""
     leading = Leading()
     tell(leading.driver, 2, leading.ack(2, CREATION_LSN, Feedback(CREATION_LSN, 1, 2)))
-    (announce,) = leading.around.due
-    end = committed(leading, CREATION_LSN, 50)
-    first, settle = leading.around.due
-    assert first == announce
+    middle = CREATION_LSN + 50
+    for begin in (CREATION_LSN, middle):
+        leading.driver.post(WalArrived(begin, memoryview(bytes(50))))
     leading.around.said.clear()
-    settle()
-    assert heartbeats(leading) == [(2, end)]
+    for link in (0, 1):
+        acked(leading, link, middle)
+    assert not heartbeats(leading), "the next append carries it"
+    for link in (0, 1):
+        acked(leading, link, middle + 50)
+    assert heartbeats(leading) == [(2, middle + 50)]
+
+
+def test_without_standbys_the_core_learns_of_a_commit_later() -> None:
+    leading = Leading()
+    end = committed(leading, CREATION_LSN, 50)
+    assert not heartbeats(leading) and leading.leader.commit_lsn < end

@@ -192,21 +192,6 @@ APPENDING = (
         why_named="heartbeats go out every second anyway",
     ),
     Mutant(
-        "standbys-wait-for-the-announcement",
-        "R10",
-        "the core learns soon of a commit on the fast path if a member has standbys",
-        (
-            Edit(
-                "walkeeper_proposer.driver.Driver.on_news",
-                "self._has_standbys or not self._is_announcing",
-                "not self._is_announcing",
-            ),
-        ),
-        turns_red="tests/proposer/test_fast_announcements.py"
-        "::test_standbys_do_not_wait_for_the_announcement",
-        why_named=NO_BYTE,
-    ),
-    Mutant(
         "no-heartbeats",
         "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",

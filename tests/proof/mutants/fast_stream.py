@@ -189,4 +189,24 @@ FAST_STREAM = (
         turns_red=TLS + "an_append_that_tls_refuses_closes_the_link_and_raises_nothing",
         why_named=NO_TLS,
     ),
+    Mutant(
+        "standbys-wait-for-the-announcement",
+        "R10",
+        "a member with standbys is told of a commit at once, where no append will tell it",
+        (
+            FastEdit(
+                "self.commit_lsn == self.end_lsn and leader.has_standbys", "False", STREAM_PATH
+            ),
+        ),
+        turns_red=ANNOUNCED + "standbys_do_not_wait_for_the_announcement",
+        why_named=NO_TIMES,
+    ),
+    Mutant(
+        "the-core-learns-of-each-commit",
+        "R10",
+        "without standbys, the core learns of commits in bunches",
+        (FastEdit("self.end_lsn and leader.has_standbys", "self.end_lsn", STREAM_PATH),),
+        turns_red=ANNOUNCED + "without_standbys_the_core_learns_of_a_commit_later",
+        why_named="it costs time alone",
+    ),
 )
