@@ -93,8 +93,12 @@ class SafekeeperNode(Bunches):
 
     @property
     def durable_commit_lsn(self) -> Lsn:
-        """Return the commit_lsn that a power failure leaves."""
-        return ZERO_LSN if (durable := self._durable()) is None else durable.commit_lsn
+        """Return the commit_lsn that a power failure leaves, or 0 if the disk was lost."""
+        try:
+            durable = self._durable()
+        except CorruptWal:  # Loss.DAMAGED
+            return ZERO_LSN
+        return ZERO_LSN if durable is None else durable.commit_lsn
 
     def _durable(self) -> Durable | None:
         driver = self.driver
