@@ -23,6 +23,7 @@ from pathlib import Path
 import asyncpg
 
 from walkeeper_admin.operators_commands import run_command
+from walkeeper_admin.primary.door import Door
 from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
@@ -52,6 +53,7 @@ class GateSettings:
     command: tuple[str, ...]
     hba_file: Path | None = None
     timeout_s: float = 60.0
+    door_directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ async def start_closed(settings: GateSettings, *, say: Callable[[str], None]) ->
         await _refuse_open(settings.dsn, hba, settings.roles)
     lsn = await wait_durable(settings.dsn, say)
     await asyncio.to_thread(reopen, hba)
-    await _reload(settings.dsn)
+    await reload_rules(settings.dsn)
     return Opened(lsn, time.monotonic() - began_s)
 
 
@@ -158,8 +160,11 @@ async def open_by_hand(settings: GateSettings) -> bool:
     """Admit all clients without a quorum; return False if the server was open already."""
     hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
     was_closed = await asyncio.to_thread(reopen, hba)
+    door = Door.beside(settings.data_directory, settings.door_directory)
+    if await asyncio.to_thread(door.ticket) is not None:
+        was_closed |= await asyncio.to_thread(door.open)
     with suppress(Refused):  # it does not run, and reads the rules when it starts
-        await _reload(settings.dsn)
+        await reload_rules(settings.dsn)
     return was_closed
 
 
@@ -251,6 +256,7 @@ async def wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
     return lsn
 
 
-async def _reload(dsn: str) -> None:
+async def reload_rules(dsn: str) -> None:
+    """Let the server read pg_hba.conf again."""
     async with connected(dsn) as sql:
         await sql.execute("SELECT pg_reload_conf()")
