@@ -25,6 +25,7 @@ import asyncpg
 from walkeeper_admin.operators_commands import run_command
 from walkeeper_admin.primary.door import Door
 from walkeeper_admin.primary.hba_rules import narrowed
+from walkeeper_admin.primary.running_server import running_pid
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -182,20 +183,6 @@ def _write(path: Path, text: str, *, like: Path) -> None:
         os.fsync(descriptor)
     os.replace(made, path)
     sync_path(path.parent)
-
-
-def running_pid(data_directory: Path) -> int | None:
-    """Return the process of the server that runs on this directory, or None."""
-    try:
-        pid = int((data_directory / "postmaster.pid").read_text().split()[0])
-    except (FileNotFoundError, IndexError, ValueError):
-        return None
-    except OSError as error:
-        raise Refused(f"{error.filename}: {error.strerror}: run as the server's user") from error
-    with suppress(OSError):
-        if os.readlink(f"/proc/{pid}/cwd") == str(data_directory.resolve()):
-            return pid
-    return None
 
 
 async def _start(command: Sequence[str], timeout_s: float) -> None:

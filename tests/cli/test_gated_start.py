@@ -19,14 +19,14 @@ from walkeeper_admin import gated_server
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.primary_checks import from_primary
 from walkeeper_admin.closed_start import Opened
-from walkeeper_admin.gated_server import (
-    Guard,
+from walkeeper_admin.gated_server import Guard, open_when_durable
+from walkeeper_admin.primary import gated_start
+from walkeeper_admin.primary.door import STATE_PARAMETER, Door, OwnFiles
+from walkeeper_admin.primary.gated_start import (
     in_background,
     may_show_more_than_the_log,
-    open_when_durable,
     prepare,
 )
-from walkeeper_admin.primary.door import STATE_PARAMETER, Door, OwnFiles
 from walkeeper_cli.program import run
 from walkeeper_common.ancestry.ancestry_facts import SameBranch, Unknown, Verdict
 from walkeeper_common.errors import Refused
@@ -170,7 +170,7 @@ def test_the_door_of_a_server_that_runs_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, program: str, door: Door
 ) -> None:
     """postgres refuses the second start, and the first one would be closed at its next reload."""
-    monkeypatch.setattr(gated_server, "running_pid", lambda _: 1)
+    monkeypatch.setattr(gated_start, "running_pid", lambda _: 1)
     assert prepare((program, "-D", "x"), ROLES, None).command == (program, "-D", "x")
     assert door.ticket() is None
 

@@ -117,7 +117,6 @@ def command(
       exec walkeeper gate --exec --dsn 'host=/run/postgresql user=postgres' --admit replicator \\
         --safekeepers h1:5454,h2:5454,h3:5454 -- /usr/lib/postgresql/15/bin/postgres "$@"
     """
-    from walkeeper_admin.closed_start import GateSettings
     from walkeeper_proposer.postgres.dsn import libpq_parameters
 
     _refuse_usage(start, open_now=open_now, become=become, wait=wait)
@@ -126,6 +125,8 @@ def command(
     gated = _Gated(dsn, door, safekeepers, cluster)
     if become:
         gated.become(start, roles)
+    from walkeeper_admin.closed_start import GateSettings  # costs postgres its time
+
     data = pgdata or (Path(os.environ["PGDATA"]) if os.environ.get("PGDATA") else None)
     if data is None:
         raise click.UsageError("say the server's data directory with -D, or set PGDATA")
@@ -176,7 +177,7 @@ class _Gated:
 
     def become(self, start: tuple[str, ...], roles: tuple[str, ...]) -> NoReturn:
         """Replace this process by postgres, and leave a background process if it starts closed."""
-        from walkeeper_admin.gated_server import in_background, prepare
+        from walkeeper_admin.primary.gated_start import in_background, prepare
 
         prepared = prepare(start, roles, self.door)
         if prepared.ticket is not None:
@@ -188,8 +189,8 @@ class _Gated:
 
     def wait_open(self, data: Path) -> None:
         """Do the work of a background process that has ended early."""
-        from walkeeper_admin.closed_start import running_pid
         from walkeeper_admin.primary.door import Door
+        from walkeeper_admin.primary.running_server import running_pid
 
         ticket, pid = Door.beside(data, self.door).ticket(), running_pid(data)
         if ticket is None:

@@ -14,7 +14,7 @@ GATING = (
         "a server without standby.signal starts closed",
         (
             Edit(
-                "gated_server.may_show_more_than_the_log",
+                "gated_start.may_show_more_than_the_log",
                 '(data_directory / "standby.signal").exists()',
                 "True",
             ),
@@ -29,7 +29,7 @@ GATING = (
         "a standby that was a primary before starts closed",
         (
             Edit(
-                "gated_server.may_show_more_than_the_log",
+                "gated_start.may_show_more_than_the_log",
                 "parse_control_data(content).state not in OF_A_STANDBY",
                 "False",
             ),
@@ -44,7 +44,7 @@ GATING = (
         "a standby that was one before starts open, without a quorum",
         (
             Edit(
-                "gated_server.may_show_more_than_the_log",
+                "gated_start.may_show_more_than_the_log",
                 "parse_control_data(content).state not in OF_A_STANDBY",
                 "True",
             ),
@@ -79,7 +79,7 @@ GATING = (
         "second-start-closes-a-server-that-runs",
         "gate",
         "a start beside a server that runs leaves its door alone",
-        (Edit("gated_server.prepare", "running_pid(data_directory) is not None", "False"),),
+        (Edit("gated_start.prepare", "running_pid(data_directory) is not None", "False"),),
         turns_red=START + "the_door_of_a_server_that_runs_is_left_alone",
         why_named=NO_COMMANDS,
     ),
