@@ -48,6 +48,7 @@ from tests.support.waiting import wait_until
 TLS_PACKAGES = ("cryptography", "cffi", "_cffi_backend")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 PLAYS = ("failovers", "switchover", "standby-cluster", "collision", "equal-forks", "gate")
+IS_OPEN = "SELECT coalesce(current_setting('walkeeper.gate', true), 'open') = 'open'"
 ALONE = "SELECT to_regclass('alone') IS NOT NULL"
 REFUSED = "the server's WAL is not the log of cluster main"
 UP_S = 90.0
@@ -156,7 +157,8 @@ class Play:
         wait_until(lambda: old.is_replica and old.timeline == new.timeline, UP_S)
         end_lsn = new.sql("SELECT pg_current_wal_flush_lsn()")
         wait_until(lambda: old.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
-        say(f"{old.name} follows it")
+        wait_until(lambda: old.sql(IS_OPEN), UP_S)
+        say(f"{old.name} follows it, and admits clients")
 
     def collide(self, first: Node, second: Node, *, at_one_lsn: bool) -> None:
         """Promote both to one timeline; the log follows the one that Patroni promotes.
