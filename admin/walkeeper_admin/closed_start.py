@@ -23,7 +23,9 @@ from pathlib import Path
 import asyncpg
 
 from walkeeper_admin.operators_commands import run_command
+from walkeeper_admin.primary.door import Door
 from walkeeper_admin.primary.hba_rules import narrowed
+from walkeeper_admin.primary.running_server import running_pid
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -52,6 +54,7 @@ class GateSettings:
     command: tuple[str, ...]
     hba_file: Path | None = None
     timeout_s: float = 60.0
+    door_directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ async def start_closed(settings: GateSettings, *, say: Callable[[str], None]) ->
         await _refuse_open(settings.dsn, hba, settings.roles)
     lsn = await wait_durable(settings.dsn, say)
     await asyncio.to_thread(reopen, hba)
-    await _reload(settings.dsn)
+    await reload_rules(settings.dsn)
     return Opened(lsn, time.monotonic() - began_s)
 
 
@@ -158,8 +161,11 @@ async def open_by_hand(settings: GateSettings) -> bool:
     """Admit all clients without a quorum; return False if the server was open already."""
     hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
     was_closed = await asyncio.to_thread(reopen, hba)
+    door = Door.beside(settings.data_directory, settings.door_directory)
+    if await asyncio.to_thread(door.ticket) is not None:
+        was_closed |= await asyncio.to_thread(door.open)
     with suppress(Refused):  # it does not run, and reads the rules when it starts
-        await _reload(settings.dsn)
+        await reload_rules(settings.dsn)
     return was_closed
 
 
@@ -177,20 +183,6 @@ def _write(path: Path, text: str, *, like: Path) -> None:
         os.fsync(descriptor)
     os.replace(made, path)
     sync_path(path.parent)
-
-
-def running_pid(data_directory: Path) -> int | None:
-    """Return the process of the server that runs on this directory, or None."""
-    try:
-        pid = int((data_directory / "postmaster.pid").read_text().split()[0])
-    except (FileNotFoundError, IndexError, ValueError):
-        return None
-    except OSError as error:
-        raise Refused(f"{error.filename}: {error.strerror}: run as the server's user") from error
-    with suppress(OSError):
-        if os.readlink(f"/proc/{pid}/cwd") == str(data_directory.resolve()):
-            return pid
-    return None
 
 
 async def _start(command: Sequence[str], timeout_s: float) -> None:
@@ -251,6 +243,7 @@ async def wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
     return lsn
 
 
-async def _reload(dsn: str) -> None:
+async def reload_rules(dsn: str) -> None:
+    """Let the server read pg_hba.conf again."""
     async with connected(dsn) as sql:
         await sql.execute("SELECT pg_reload_conf()")

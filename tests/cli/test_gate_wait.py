@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 
+from tests.support.crashed_primary import gets_in
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from walkeeper_admin import closed_start
@@ -67,12 +66,6 @@ def test_a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force()
         wait_until(lambda: "synchronous_standby_names is empty" in refused())
         assert closed_text(hba) and reopen(hba)
         assert "clients may be connected: stop it first" in refused()
-
-
-def gets_in(server: PostgresServer) -> bool:
-    with suppress(psycopg.Error):
-        return bool(server.sql("SELECT true", user="reader"))
-    return False
 
 
 def closed_text(hba: Path) -> bool:

@@ -3,6 +3,8 @@
     python -m tests.patroni                     with the real Patroni from PyPI
     python -m tests.patroni --only failovers    two of them
     python -m tests.patroni --only switchover   or standby-cluster, collision, equal-forks
+    python -m tests.patroni --only gate         a primary starts closed behind a crash
+    python -m tests.patroni --only gate --ungated        has to fail: the reader sees a row
     python -m tests.patroni --password          over TLS, and with a password for standby clusters
 
 The configuration is that of docs/patroni.
@@ -21,6 +23,8 @@ Patroni then promotes node1 to the same number. node2 may not come back before i
 
 Equal forks: the same, but both leave the old timeline at one LSN. So their history files are equal.
 
+Gate: closed_starts.py.
+
 About four minutes, most of it Patroni's ttl of 20 s. Exit code 0: no row was lost. Exit code 1:
 a row was lost, or a step did not happen in time. Exit code 3: Patroni could not be installed, and
 why.
@@ -32,6 +36,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests.patroni.closed_starts import ClosedStarts
 from tests.patroni.nodes import MORE_PACKAGES, Node, Site
 from tests.support.cluster import Daemon, walkeeper
 from tests.support.installations import Unavailable
@@ -42,7 +47,8 @@ from tests.support.waiting import wait_until
 
 TLS_PACKAGES = ("cryptography", "cffi", "_cffi_backend")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-PLAYS = ("failovers", "switchover", "standby-cluster", "collision", "equal-forks")
+PLAYS = ("failovers", "switchover", "standby-cluster", "collision", "equal-forks", "gate")
+IS_OPEN = "SELECT coalesce(current_setting('walkeeper.gate', true), 'open') = 'open'"
 ALONE = "SELECT to_regclass('alone') IS NOT NULL"
 REFUSED = "the server's WAL is not the log of cluster main"
 UP_S = 90.0
@@ -151,7 +157,8 @@ class Play:
         wait_until(lambda: old.is_replica and old.timeline == new.timeline, UP_S)
         end_lsn = new.sql("SELECT pg_current_wal_flush_lsn()")
         wait_until(lambda: old.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
-        say(f"{old.name} follows it")
+        wait_until(lambda: old.sql(IS_OPEN), UP_S)
+        say(f"{old.name} follows it, and admits clients")
 
     def collide(self, first: Node, second: Node, *, at_one_lsn: bool) -> None:
         """Promote both to one timeline; the log follows the one that Patroni promotes.
@@ -237,20 +244,22 @@ class Play:
         return None
 
 
-def play(what: str, *, commits: int, asks_for_passwords: bool) -> bool:
+def play(what: str, *, commits: int, asks_for_passwords: bool, is_gated: bool = True) -> bool:
     """Return True if no row was lost."""
     with (
         installed((*MORE_PACKAGES, *TLS_PACKAGES * asks_for_passwords)) as installation,
-        Site.create(installation, asks_for_passwords=asks_for_passwords) as site,
+        Site.create(installation, asks_for_passwords=asks_for_passwords, is_gated=is_gated) as site,
     ):
         steps = Play(site, commits)
         first, second = site.nodes
         try:
-            steps.begin(with_second=what != "standby-cluster")
+            steps.begin(with_second=what not in ("standby-cluster", "gate"))
             if what == "failovers":
                 steps.lose(first, second)
                 steps.return_as_standby(first, second)
                 steps.lose(second, first)
+            elif what == "gate":
+                steps.is_good = ClosedStarts(site, steps.proposers[first.name], say).play()
             elif what == "switchover":
                 steps.switch(first, second)
             elif what in ("collision", "equal-forks"):
@@ -276,11 +285,20 @@ def main(arguments: Sequence[str]) -> int:
         help="the safekeepers have TLS and a users file; Patroni's commands and the proposers have "
         "a certificate, and its standby cluster gives a password",
     )
+    parser.add_argument(
+        "--ungated", action="store_true", help="Patroni starts postgres itself, without the gate"
+    )
     asked = parser.parse_args(arguments)
     plays = PLAYS if asked.only is None else (asked.only,)
     try:
         good = [
-            play(what, commits=asked.commits, asks_for_passwords=asked.password) for what in plays
+            play(
+                what,
+                commits=asked.commits,
+                asks_for_passwords=asked.password,
+                is_gated=not asked.ungated,
+            )
+            for what in plays
         ]
         return 0 if all(good) else 1
     except Unavailable as why:

@@ -27,6 +27,7 @@ from tests.support.postgres_server import (
     binary_directory,
     make_directory,
     own,
+    program,
     server_environment,
     server_user,
 )
@@ -102,6 +103,14 @@ class Node(PostgresServer):
         self.patroni.kill()
         super().kill()
 
+    def kill_server(self) -> None:
+        """Kill PostgreSQL alone, which Patroni then starts again."""
+        super().kill()
+
+    def reload(self) -> None:
+        """Do what `patronictl reload` does: Patroni writes its files anew, and reloads."""
+        self._send("POST", "reload", {}, timeout_s=30)
+
     def dsn(self, **parameters: str | int) -> str:
         return super().dsn(**{"password": PASSWORD, **parameters})
 
@@ -158,9 +167,15 @@ class Site:
     """Two nodes, the third voter of Patroni's raft, and a standby cluster elsewhere."""
 
     def __init__(
-        self, directory: Path, installation: Installation, *, asks_for_passwords: bool = False
+        self,
+        directory: Path,
+        installation: Installation,
+        *,
+        asks_for_passwords: bool = False,
+        is_gated: bool = True,
     ) -> None:
         self.directory, self._asks_for_passwords = directory, asks_for_passwords
+        self._is_gated = is_gated
         self.programs = tool_programs(*PATRONI)
         # A users file is for PostgreSQL's clients. Patroni's commands and the proposers prove
         # themselves by a certificate, which serves restore, settle and proposer (docs/patroni.md).
@@ -189,11 +204,20 @@ class Site:
     @classmethod
     @contextlib.contextmanager
     def create(
-        cls, installation: Installation, *, asks_for_passwords: bool = False
+        cls,
+        installation: Installation,
+        *,
+        asks_for_passwords: bool = False,
+        is_gated: bool = True,
     ) -> Iterator[Site]:
         directory = make_directory("walkeeper_patroni_")
         try:
-            site = cls(directory, installation, asks_for_passwords=asks_for_passwords)
+            site = cls(
+                directory,
+                installation,
+                asks_for_passwords=asks_for_passwords,
+                is_gated=is_gated,
+            )
             own(directory)
             try:
                 site.controller.start()
@@ -244,18 +268,24 @@ class Site:
         """Fill in the parts that both examples have."""
         directory = node.directory
         (directory / "raft").mkdir(parents=True)
-        common = {
-            f"{address}:8008": f"127.0.0.1:{node.rest_port}",
-            f"{address}:5432": f"127.0.0.1:{node.port}",
+        shared = {
             "/var/run/postgresql port=5432": f"{directory} port={node.port}",
-            "/var/run/postgresql": str(directory),
-            "/var/lib/patroni/raft": str(directory / "raft"),
             "/usr/lib/postgresql/15/bin": str(binary_directory()),
-            "/var/lib/postgresql/15/shop": str(node.data),
             "/opt/walkeeper/bin/walkeeper": str(self.script),
             "10.0.0.21:5454,10.0.0.22:5454,10.0.0.23:5454": self.cluster.addresses,
         }
-        text = filled_in(example, {**common, **values})
+        gated = directory / "gated-postgres"
+        gated.write_text(filled_in("gated-postgres", shared))
+        gated.chmod(0o755)
+        common = {
+            f"{address}:8008": f"127.0.0.1:{node.rest_port}",
+            f"{address}:5432": f"127.0.0.1:{node.port}",
+            "/var/run/postgresql": str(directory),
+            "/var/lib/patroni/raft": str(directory / "raft"),
+            "/var/lib/postgresql/15/shop": str(node.data),
+            "/etc/patroni/gated-postgres": str(gated if self._is_gated else program("postgres")),
+        }
+        text = filled_in(example, {**shared, **common, **values})
         node.patroni = self._process("patroni", directory, text)
 
     def _controller(self) -> Process:

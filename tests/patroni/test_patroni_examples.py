@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.patroni.nodes import EXAMPLES, MORE_PACKAGES
 from tests.support.restore_installation import installed
-from walkeeper_cli.commands import restore, settle
+from walkeeper_cli.commands import gate, restore, settle
 
 LINES = [
     (path.name, key, line.partition(": ")[2])
@@ -42,10 +42,26 @@ def test_a_hook_of_the_examples_is_a_command_of_ours(name: str, key: str, line: 
     assert (words[1] == "restore") == (words[-2:] == ["%f", "%p"])
 
 
-def test_the_plays_installation_has_all_that_pre_promote_imports() -> None:
-    """Without it Patroni promotes nobody: `settle` ends before the log does."""
-    source = Path(settle.__file__).read_text()
-    modules = sorted(set(re.findall(r"from (walkeeper_[\w.]+) import", source)))
+def test_the_script_in_the_place_of_postgres_is_a_command_of_ours() -> None:
+    script = (EXAMPLES / "gated-postgres").read_text()
+    words = shlex.split(script.replace("\\\n", " "), comments=True)
+    assert words[:3] == ["exec", "/opt/walkeeper/bin/walkeeper", "gate"]
+    assert words[-3:] == ["--", "/usr/lib/postgresql/15/bin/postgres", "$@"]
+    shown = CliRunner().invoke(gate.command, ["--help"]).output
+    for option in filter(re.compile("--.").match, words):
+        assert f"{option} " in shown, option
+    for example in EXAMPLES.glob("*.yml"):
+        text = example.read_text()
+        assert "bin_name:\n    postgres: /etc/patroni/gated-postgres\n" in text, example
+        roles = set(re.findall(r"username: (\w+)", text))
+        admitted = {words[at + 1] for at, word in enumerate(words) if word == "--admit"}
+        assert roles == admitted | {"postgres"}, "Patroni gets in all the time"
+
+
+def test_the_plays_installation_has_all_that_the_hooks_import() -> None:
+    """Without it Patroni starts and promotes nobody: the commands end with an error."""
+    sources = [Path(module.__file__ or "").read_text() for module in (settle, gate)]
+    modules = sorted(set(re.findall(r"from (walkeeper_[\w.]+) import", "".join(sources))))
     psycopg = ("psycopg", "typing_extensions")  # in the play it is Patroni's
     with installed((*MORE_PACKAGES, *psycopg)) as installation:
         python = installation.script.with_name("python")

@@ -41,6 +41,7 @@ LATER = {
         "walkeeper_admin.check.all_checks",
         "walkeeper_admin.closed_start",
         "walkeeper_admin.create",
+        "walkeeper_admin.gated_server",
         "walkeeper_admin.logs",
         "walkeeper_admin.primary.attach",
         "walkeeper_admin.primary.detach",

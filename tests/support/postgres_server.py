@@ -93,10 +93,10 @@ def run_as_server_user(
     arguments: Sequence[str], *, check: bool = True, timeout_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of PostgreSQL's, as the user that owns the data directories."""
-    return run_program([*_as_server_user(), *arguments], check=check, timeout_s=timeout_s)
+    return run_program([*as_server_user(), *arguments], check=check, timeout_s=timeout_s)
 
 
-def _as_server_user() -> tuple[str, ...]:
+def as_server_user() -> tuple[str, ...]:
     """Return the words before a command that make it the server user's.
 
     With subprocess's own `user`, Python copies the tables of all memory of the test's process.

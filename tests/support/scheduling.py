@@ -117,6 +117,7 @@ SECONDS: Mapping[str, float] = {
     "tests/with_postgres/test_crafted_wal_end.py": 20,
     "tests/with_postgres/test_demo.py": 35,
     "tests/with_postgres/test_died_in_switch.py": 15,
+    "tests/with_postgres/test_gated_server.py": 20,
     "tests/with_postgres/test_kills.py": 20,
     "tests/with_postgres/test_laggard.py": 10,
     "tests/with_postgres/test_late_newcomers.py": 15,

@@ -6,15 +6,15 @@ import shlex
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests.support.cluster import WALKEEPER, Cluster, walkeeper
+from tests.support.crashed_primary import Reader, crashed_with_a_waiting_commit, gets_in
 from tests.support.postgres_server import (
     PostgresServer,
     program,
@@ -73,33 +73,6 @@ def arguments_of(server: PostgresServer) -> list[str]:
     return ["gate", "-D", str(server.data), "--dsn", server.dsn(), "--", *start_of(server)]
 
 
-class Reader:
-    """A client that tries to see the table's rows all the time."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.seen: set[int] = set()
-        self.refused = 0
-        self._server, self._stopping = server, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(0.02):
-            try:
-                with self._server.connect(user="reader") as connection:
-                    rows = connection.execute("SELECT i FROM t").fetchall()
-                    self.seen |= {row[0] for row in rows}
-            except psycopg.Error as error:
-                self.refused += "no pg_hba.conf entry" in str(error)
-
-    def __enter__(self) -> Reader:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-
 @contextmanager
 def gate(server: PostgresServer) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -115,32 +88,6 @@ def gate(server: PostgresServer) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
-
-
-def crashed_with_a_waiting_commit(cluster: Cluster, primary: PostgresServer) -> None:
-    """Leave row 2 on safekeeper 1 and on the primary alone, and kill the primary."""
-    primary.sql(
-        "CREATE ROLE reader LOGIN",
-        "CREATE TABLE t AS SELECT 1 AS i",
-        "GRANT SELECT ON t TO reader",
-    )
-    cluster.wait_all_equal()
-    for safekeeper in cluster.safekeepers[1:]:
-        safekeeper.kill()
-    with suppress(psycopg.Error), primary.connect() as connection:
-        connection.execute("SET statement_timeout = '500ms'")
-        waiting = threading.Thread(target=lambda: _insert(primary), daemon=True)
-        waiting.start()
-        wait_until(lambda: connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        ).fetchone() == (1,))  # fmt: skip
-    primary.kill()
-    waiting.join()
-
-
-def _insert(server: PostgresServer) -> None:
-    with suppress(psycopg.Error), server.connect() as connection:
-        connection.execute("INSERT INTO t VALUES (2)")
 
 
 @pytest.mark.postgres
@@ -210,15 +157,9 @@ def test_a_server_without_a_quorum_is_opened_by_hand_alone(
     assert done.returncode == 1 and "synchronous_standby_names is empty" in done.stderr, done
     opening = ("gate", "--open", "-D", str(primary.data), "--dsn", primary.dsn())
     assert walkeeper(*opening).stdout == "opened\n"
-    wait_until(lambda: _gets_in(primary))
+    wait_until(lambda: gets_in(primary))
     assert walkeeper(*opening).stdout == "the server was open already\n"
     primary.stop()
     broken = [*arguments_of(primary)[:6], shlex.quote(str(tmp_path / "none"))]
     done = walkeeper(*broken)
     assert done.returncode == 1 and "pg_hba.conf stays closed" in done.stderr, done
-
-
-def _gets_in(server: PostgresServer) -> bool:
-    with suppress(psycopg.Error):
-        return bool(server.sql("SELECT true", user="reader"))
-    return False

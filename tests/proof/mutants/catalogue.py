@@ -17,6 +17,7 @@ from tests.proof.mutants.fast_appends import FAST_APPENDS
 from tests.proof.mutants.fast_primary import FAST_PRIMARY
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.flooding import FLOODING
+from tests.proof.mutants.gating import GATING
 from tests.proof.mutants.late import LATE
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
@@ -70,6 +71,7 @@ MUTANTS = (
     *FLOODING,
     *OPERATING,
     *COMMANDING,
+    *GATING,
     *SCRUBBING,
     *ANALYSING,
     *DOUBTING,

@@ -1,0 +1,124 @@
+"""Mutants of a server that another program starts, and `walkeeper gate --exec` closes."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import Edit, Mutant
+
+NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
+START = "tests/cli/test_gated_start.py::test_"
+
+GATING = (
+    Mutant(
+        "primary-starts-open",
+        "gate",
+        "a server without standby.signal starts closed",
+        (
+            Edit(
+                "gated_start.may_show_more_than_the_log",
+                '(data_directory / "standby.signal").exists()',
+                "True",
+            ),
+        ),
+        turns_red=START
+        + "a_standby_is_closed_if_it_was_a_primary_and_a_primary_always[IN_ARCHIVE_RECOVERY]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "old-primary-starts-open-as-a-standby",
+        "gate",
+        "a standby that was a primary before starts closed",
+        (
+            Edit(
+                "gated_start.may_show_more_than_the_log",
+                "parse_control_data(content).state not in OF_A_STANDBY",
+                "False",
+            ),
+        ),
+        turns_red=START
+        + "a_standby_is_closed_if_it_was_a_primary_and_a_primary_always[IN_PRODUCTION]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "every-standby-starts-closed",
+        "gate",
+        "a standby that was one before starts open, without a quorum",
+        (
+            Edit(
+                "gated_start.may_show_more_than_the_log",
+                "parse_control_data(content).state not in OF_A_STANDBY",
+                "True",
+            ),
+        ),
+        turns_red=START
+        + "a_standby_is_closed_if_it_was_a_primary_and_a_primary_always[IN_ARCHIVE_RECOVERY]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "restart-opens-the-door",
+        "gate",
+        "a start opens no closed door",
+        (Edit("Door.prepare", "self.ticket() is not None", "False"),),
+        turns_red=START + "a_start_that_need_not_be_closed_leaves_a_closed_door_closed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "any-ticket-opens-the-door",
+        "gate",
+        "the wait of an earlier start opens no later one",
+        (
+            Edit(
+                "Door.open",
+                "found is None or (ticket is not None and found != ticket)",
+                "found is None",
+            ),
+        ),
+        turns_red=START + "a_closing_is_opened_by_its_own_ticket",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "second-start-closes-a-server-that-runs",
+        "gate",
+        "a start beside a server that runs leaves its door alone",
+        (Edit("gated_start.prepare", "running_pid(data_directory) is not None", "False"),),
+        turns_red=START + "the_door_of_a_server_that_runs_is_left_alone",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "standby-opens-ahead-of-the-log",
+        "gate",
+        "a closed standby opens when the log has all that it has replayed",
+        (
+            Edit(
+                "gated_server._log_has_all",
+                "not isinstance(verdict, SameBranch) or verdict.ahead_bytes",
+                "not isinstance(verdict, SameBranch)",
+            ),
+        ),
+        turns_red=START + "a_standby_opens_when_the_log_has_all_that_it_has_replayed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "standby-opens-as-a-quorums",
+        "gate",
+        "a server in recovery is compared with the log before it is opened",
+        (Edit("gated_server.open_when_durable", "lsn is None", "False"),),
+        turns_red=START + "a_standby_opens_when_the_log_has_all_that_it_has_replayed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "crash-of-a-backend-recovers-in-place",
+        "gate",
+        "a server behind a crash of a backend comes back by a start, which is closed",
+        (Edit("Door.arguments", '"restart_after_crash=off"', '"restart_after_crash=on"'),),
+        turns_red=START + "a_closed_door_shows_the_rules_of_the_roles_alone_whatever_rewrites_them",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "check-overlooks-a-closed-server",
+        "check",
+        "`check` names a server that `gate` keeps closed",
+        (Edit("primary_checks._closed", "await sql.fetchval(GATE, STATE_PARAMETER)", "''"),),
+        turns_red=START + "check_fails_while_a_server_is_closed",
+        why_named=NO_COMMANDS,
+    ),
+)
