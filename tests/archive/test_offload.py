@@ -29,7 +29,7 @@ from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_safekeeper.archiving import archive_survey, archived_wal, offload
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
 from walkeeper_safekeeper.archiving.offload import Offload
-from walkeeper_safekeeper.settings import ArchiveSettings
+from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings
 
 MB = 1 << 20
 SYSTEM_ID = 7_000_000_000_000_000_001

@@ -25,13 +25,8 @@ NAMED_AFTER_ITS_PART = {
 MAY_OCCUR_TWICE = {
     "benchmark": "a benchmark for each package, run as `python -m tests.PACKAGE.benchmark`",
     "conftest": "pytest's name",
-    "daemon": "one for each daemon",
-    "driver": "one for each core, with the same place in its package",
     "errors": "one for each library, for its callers",
-    "metrics": "one for each daemon: the definitions of its figures",
-    "monitoring": "one for each daemon: its --http",
     "proposer_node": "explored, it steps the core alone; simulated, it runs the driver too",
-    "settings": "one for each daemon",
 }
 PYTHONS_OWN = ("__init__", "__main__")
 FILES_OF_AN_EXAMPLE = ("click.py", "read.py", "script.py", "test_x.py", "test_z.py")

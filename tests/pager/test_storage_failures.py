@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from walkeeper_pager.daemon import storage_failures
 from walkeeper_pager.page_table import PageTable
+from walkeeper_pager.pager_daemon import storage_failures
 from walkeeper_wal.errors import HistoryError
 
 

@@ -21,7 +21,7 @@ from walkeeper_common.errors import NoSpace, Refused, StorageError, WalkeeperErr
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.shell.process.worker_thread import WorkerThread, call, resolve
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 logger = logging.getLogger("walkeeper.log")

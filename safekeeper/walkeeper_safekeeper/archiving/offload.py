@@ -55,8 +55,8 @@ from walkeeper_safekeeper.archiving.offload_plan import (
     rank_of,
 )
 from walkeeper_safekeeper.archiving.sound_wal import SoundWal
-from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.settings import ArchiveSettings
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 logger = logging.getLogger("walkeeper.archive")

@@ -197,7 +197,7 @@ APPENDING = (
         "the core learns soon of a commit on the fast path if a member has standbys",
         (
             Edit(
-                "walkeeper_proposer.driver.Driver.on_news",
+                "walkeeper_proposer.proposer_driver.Driver.on_news",
                 "self._has_standbys or not self._is_announcing",
                 "not self._is_announcing",
             ),

@@ -338,7 +338,7 @@ OPERATING = (
         "a log that cannot be opened has a figure, so that an alert can fire",
         (
             Edit(
-                "monitoring._unopened",
+                "safekeeper_monitoring._unopened",
                 "[*(log.cluster for log in catalog.logs()), *broken]",
                 "[log.cluster for log in catalog.logs()]",
             ),
