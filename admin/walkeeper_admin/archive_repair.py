@@ -20,7 +20,7 @@ from walkeeper_admin.restored_file import NotRestored, restored
 from walkeeper_admin.status import gather
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents
-from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.archive_errors import ArchiveDamaged
 from walkeeper_archive.layout import Kind, WalFile, file_named
 from walkeeper_archive.receipt import sha256_of
 from walkeeper_archive.verification import flaw_of, survey, verify

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from walkeeper_archive.errors import (
+from walkeeper_archive.archive_errors import (
     ArchiveConflict,
     ArchiveDamaged,
     ArchiveError,

@@ -24,8 +24,8 @@ from walkeeper_pager.following import Following
 from walkeeper_pager.page_requests import WAITING_MAX, Arrivals, page_handler
 from walkeeper_pager.pager import Pager
 from walkeeper_pager.pager_metrics import FIGURES
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.wal_errors import HistoryError
 
 logger = logging.getLogger("walkeeper.pager")
 

@@ -17,7 +17,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import LIMIT_S, until
 from tests.support.wal_maker import WalMaker
 from walkeeper_archive.archive import Archive, open_archive
-from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveUnavailable
 from walkeeper_archive.layout import Kind, Packing, WalFile, history_file, partial_file
 from walkeeper_archive.object_store import ObjectStore, StoredObject
 from walkeeper_archive.verification import survey, verify

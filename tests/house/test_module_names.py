@@ -25,7 +25,6 @@ NAMED_AFTER_ITS_PART = {
 MAY_OCCUR_TWICE = {
     "benchmark": "a benchmark for each package, run as `python -m tests.PACKAGE.benchmark`",
     "conftest": "pytest's name",
-    "errors": "one for each library, for its callers",
     "proposer_node": "explored, it steps the core alone; simulated, it runs the driver too",
 }
 PYTHONS_OWN = ("__init__", "__main__")

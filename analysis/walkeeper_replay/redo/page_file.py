@@ -22,7 +22,7 @@ from zlib import crc32
 
 from walkeeper_replay.redo.apply import GONE
 from walkeeper_replay.redo.page import PAGE_BYTES
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 # 32 kB, so that three pages fit into one of SQLite's without overflow.
 _SETTINGS = (

@@ -24,11 +24,11 @@ from walkeeper_common.postgres.walpages import (
     page_header,
 )
 from walkeeper_common.timelines import timeline_file_name
-from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
 from walkeeper_wal.sources.archive_names import RECEIPT, ArchivedFile, archived_file, unpacked
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import LOGICAL_LOG, DamagedWal, HistoryError
 
 Chosen = tuple[int, ArchivedFile, int]
 SAMPLES_MAX = 5  # segments whose headers are compared to find the archive's cluster

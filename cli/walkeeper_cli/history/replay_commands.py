@@ -44,9 +44,9 @@ from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.commits import Commit
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.json_text import json_text
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 FORMATS = ("parquet", "csv", "sql", "json")
 PLACES_SHOWN = 10

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from walkeeper_archive.archive import Archive, Put, open_archive
-from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveError, ArchiveUnavailable
 from walkeeper_archive.layout import (
     ArchivedObject,
     Kind,
