@@ -319,7 +319,7 @@ OPERATING = (
         "report-from-before-the-attach",
         "status",
         "a report that is older than an attach is no warning",
-        (Edit("status.gather_fresh", "not is_old", "True"),),
+        (Edit("status.gather_fresh", "not may_be_old(document)", "True"),),
         turns_red="tests/cli/test_fresh_reports.py::test_"
         "a_report_from_before_an_attach_is_no_warning[just attached]",
         why_named=NO_STATUS,
