@@ -57,6 +57,8 @@ COMPILED = {
     WHOLE_PAGES: REDO,
 }
 
+UNITS = "docs/systemd"  # their exit codes are a daemon's
+
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
 NO_CONSUMERS = "the simulated logical logs have no consumers"
@@ -167,6 +169,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
             ROOT / "tests" / name, tree / "tests" / name, ignore=without, copy_function=_place
         )
     shutil.copy(ROOT / "pyproject.toml", tree)
+    shutil.copytree(ROOT / UNITS, tree / UNITS)
     for edit in mutant.edits:
         path = tree / edit.file
         try:
