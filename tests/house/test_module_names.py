@@ -20,12 +20,10 @@ NAMED_AFTER_ITS_PART = {
     "tests/proof/fuzz": "a target of the fuzzer, and the module under attack",
     "tests/proof/mutants": "the mutants of a rule, and the module that has the rule",
     "tests/proof/sim": "a simulated part, and the real one",
-    "tests/with_postgres": "a subject on real servers, and the same one without them",
 }
 MAY_OCCUR_TWICE = {
     "benchmark": "a benchmark for each package, run as `python -m tests.PACKAGE.benchmark`",
     "conftest": "pytest's name",
-    "proposer_node": "explored, it steps the core alone; simulated, it runs the driver too",
 }
 PYTHONS_OWN = ("__init__", "__main__")
 FILES_OF_AN_EXAMPLE = ("click.py", "read.py", "script.py", "test_x.py", "test_z.py")

@@ -34,7 +34,7 @@ FILE_BYTES = 1 << 20  # no explored log reaches the end of a segment
 
 
 class Node(Protocol):
-    """A safekeeper and its disk (acceptor_node.py)."""
+    """A safekeeper and its disk (explored_acceptor.py)."""
 
     core: Acceptor
     wal: bytes  # synced
