@@ -19,7 +19,7 @@ from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.primary_sql import connected
 from walkeeper_proposer.postgres.standby_retention import reserve
 from walkeeper_restore.standby_check.checking import Where
-from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
+from walkeeper_restore.standby_check.replayed_wal import refuse_another_branch, vouch
 
 POLL_S = 0.1
 SAY_EVERY_S = 10.0
