@@ -111,7 +111,7 @@ async def change_spares(
 
 
 def _newcomers(joining: Sequence[Coming], addresses: Sequence[Address]) -> tuple[Newcomer, ...]:
-    """Return the safekeepers with their places. Raise Refused if an id or an address is twice."""
+    """Return the safekeepers with their places. Raise Refused if one is named twice."""
     coming = [address for _, address, _ in joining]
     numbers = [number for number, _, _ in joining]
     if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):

@@ -59,7 +59,7 @@ class NamedRelation:
 class Tenancy:
     """The commits in (after, until] in which a relation had a file, as replayed catalogs know it.
 
-    It had the file from `begin` on, and from `known_from` on the catalogs tell of all others.
+    It had the file from `begin` on. From `known_from` on the catalogs name all other owners.
     """
 
     begin: int

@@ -1,8 +1,8 @@
 """Files that transactions changed rows in: the WAL knows this of a table without its name.
 
     heaps = HeapFiles(); heaps.add(batch)
-    heaps.changed -> [Relation, …]; heaps.xids(file)    those with changed rows, and who did it
-    heaps.made                                          those that were not there before the WAL
+    heaps.changed -> [Relation, …]; heaps.xids(file)    files with changed rows, and by which xids
+    heaps.made                                          files that were not there before the WAL
     heaps.dropped -> {Relation: xid}                    the transaction that dropped it
 
 Contract: files of users' tables, their TOAST, and catalogs that were rewritten. The files that

@@ -1,5 +1,4 @@
-"""Pages, pieces and a saved state in one SQLite file: what was put since the last save is not there
-after a death.
+"""Pages, pieces and a saved state in one SQLite file. A crash loses what came after the last save.
 
     file = PageFile(path); file.put(rows); file.get(keys); file.save(state)
     file.put_piece(7, data); file.piece(7)       data of the caller's own form

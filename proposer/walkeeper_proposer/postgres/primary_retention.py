@@ -83,7 +83,7 @@ class Retention:
     ) -> None:
         """Retain on the server of that walsender, until `stop`."""
         self.stop()
-        self._task = group.create_task(self.keep(walsender_pid, post), name="retain what tells")
+        self._task = group.create_task(self.keep(walsender_pid, post), name="retention slot")
 
     def retain(self, begin_lsn: Lsn) -> None:
         """Keep the primary's WAL from `begin_lsn` on, and no more."""
