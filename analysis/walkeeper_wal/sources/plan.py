@@ -267,7 +267,7 @@ def _samples(segments: list[ArchivedFile]) -> list[ArchivedFile]:
 def _cluster_of_range(
     files: WalFiles, chosen: list[Chosen], cluster: _Cluster, begin_lsn: int, end_lsn: int
 ) -> _Cluster:
-    """Return the cluster of most of a range: before or behind a pg_upgrade it is one cluster's.
+    """Return the cluster of most of a range: before or after a pg_upgrade it is one cluster's.
 
     It must be that of the archive's first or last segment. Else a foreign segment in the middle
     would be read as if it belonged there.

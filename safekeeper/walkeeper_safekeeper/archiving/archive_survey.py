@@ -84,7 +84,7 @@ class ArchiveSurvey:
         except WalkeeperError as error:
             self.failures += 1
             if str(error) != self.failure:
-                logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+                logger.warning("cluster %s: cannot list the archive: %s", self._log.cluster, error)
             self.failure = str(error)
             self._ticks_left = SURVEY_TICKS
             return

@@ -260,7 +260,7 @@ class Offload:
             end_lsn = await self._last_record_end(readable_lsn)
             self.post(Grown(end_lsn.round_down(self._segment_bytes)))
         except WalkeeperError as error:
-            logger.error("cluster %s: looking for whole segments: %s", self._log.cluster, error)
+            logger.error("cluster %s: cannot find whole segments: %s", self._log.cluster, error)
         finally:
             self._is_measuring = False
 

@@ -2,7 +2,7 @@
 
 One PEM file has all three: the private key, the leaf, then every CA. `walkeeper certs` writes it.
 libpq takes the same file as sslcert, sslkey and sslrootcert. During a change of CA it has the old
-and the new one. It may have lists of revoked certificates behind them (`revocation_lists`).
+and the new one. It may have lists of revoked certificates after them (`revocation_lists`).
 
 Each new connection looks at the file and loads a newer one (`reloaded_file`), so a renewal needs no
 restart. Open connections keep the certificate with which they began. A connection whose peer is in
