@@ -11,8 +11,8 @@ The kind of a finding follows from its records. If files that existed before the
 with its commit, and it made no new ones, they were dropped. They were also dropped if it deleted
 rows of pg_class that are older than itself, in any version. A rewrite (CLUSTER, VACUUM FULL, some
 ALTER TABLE) writes the rows of its tables beside the old ones. It makes these rows itself, and
-deletes them. Otherwise the transaction gave relations new files: TRUNCATE leaves a heap's new file
-empty, REINDEX fills all.
+deletes them. Otherwise the transaction gave relations new files. TRUNCATE leaves a heap's new file
+empty, or an INSERT begins its first page. REINDEX fills all, and SET TABLESPACE copies pages.
 
 A transaction that did several of these is a finding of each kind, with all the files that went
 away. pg_class is known by its first relfilenode, which it keeps unless it is rewritten itself.
@@ -38,8 +38,9 @@ from walkeeper_wal.sources.reading import Batch, Reading
 PG_CLASS = 1259
 FIRST_NORMAL_OID = 16384
 KINDS = ("drop", "truncate", "rewrite", "delete", "drop database")
-_HEAP, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Storage"))
-_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _CREATE = 0, 1, 2, 4, 1
+_HEAP, _HEAP2, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Heap2", "Storage"))
+_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT, _CREATE = 0, 1, 2, 4, 5, 1
+_INIT_PAGE = 8  # XLOG_HEAP_INIT_PAGE is this bit of info >> 4.
 _COMMITS, _PREPARE = ("commit", "commit prepared"), 1
 _ENDINGS = ("commit", "prepare", "abort", "commit prepared", "rollback prepared")
 
@@ -62,6 +63,8 @@ class Deeds:
     deleted: dict[Relation, int] = field(default_factory=dict)
     created: set[Relation] = field(default_factory=set)
     written: set[Relation] = field(default_factory=set)
+    begun: set[Relation] = field(default_factory=set)
+    """The files whose first page begins with a row that was inserted."""
     class_rows: list[ClassRow] = field(default_factory=list)
     databases: list[int] = field(default_factory=list)
 
@@ -70,6 +73,7 @@ class Deeds:
             self.deleted[relation] = self.deleted.get(relation, 0) + rows
         self.created |= other.created
         self.written |= other.written
+        self.begun |= other.begun
         self.class_rows += other.class_rows
         self.databases += other.databases
 
@@ -162,10 +166,23 @@ def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:
         theirs = np.isin(records["xid"], makers)
         for xid, relation, _ in _counted(batch, theirs):
             deeds[xid].written.add(relation)
+        for xid, relation, _ in _counted(batch, theirs & _begins(batch, kind)):
+            deeds[xid].begun.add(relation)
     for row in np.flatnonzero((rmid == RMGR_IDS["Database"]) & _is_drop(batch, kind)).tolist():
         view = View(batch).narrowed(np.array([row]))
         mine = deeds.setdefault(int(records["xid"][row]), Deeds())
         mine.databases.append(int(view.main(0, 4)[0]))
+
+
+def _begins(batch: Batch, kind: Column) -> Column:
+    """Return a mask of the records that begin the first page of a heap with rows."""
+    rmid, blocks = batch.records["rmid"], batch.blocks
+    of_rows = (rmid == _HEAP) & (kind == _INSERT | _INIT_PAGE)
+    of_rows |= (rmid == _HEAP2) & (kind == _MULTI_INSERT | _INIT_PAGE)
+    is_first = np.zeros(len(rmid), bool)
+    is_first[blocks["record"][(blocks["block_id"] == 0) & (blocks["block_number"] == 0)]] = True
+    found: Column = of_rows & is_first
+    return found
 
 
 def _class_rows(batch: Batch, operation: Column) -> Iterator[tuple[int, ClassRow]]:
@@ -319,7 +336,10 @@ def _how_files_went(deeds: Deeds) -> list[str]:
         return ["drop"]
     dropped, rewritten = _deleted_rows(deeds.class_rows)
     kinds = ["drop"] if dropped else []
-    if rewritten or not (dropped or deeds.created - deeds.written):
+    begins_empty = deeds.created - deeds.written or (
+        deeds.class_rows and deeds.created & deeds.begun
+    )
+    if rewritten or not (dropped or begins_empty):
         kinds.append("rewrite")
     return kinds or ["truncate"]
 

@@ -42,7 +42,7 @@ logger = logging.getLogger("walkeeper.proposer")
 
 
 HEARTBEAT_S = 1.0
-NEW_ELECTION_PAUSE_S = (0.1, 1.0)
+NEW_ELECTION_PAUSE_S = (0.1, 1.0)  # by chance, since two candidates may be rivals
 
 
 def run(settings: ProposerSettings) -> int:
@@ -97,7 +97,8 @@ async def _main(settings: ProposerSettings) -> int:
                 )
             stop = await life.run()
             _refuse_or_go_on(stop)
-            await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
+            if not life.core.gives_way_to_new_members:  # commits wait for the election
+                await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
             for text in linked.follow(life.core.configuration):
                 logger.warning("%s", text)
             life = _Life(settings, linked.all, on_streaming, commits, linked)

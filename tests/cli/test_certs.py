@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.tls_files import NOW, TlsFiles
-from walkeeper_cli.certs.authority import LEAF_DAYS, Authority, show
+from walkeeper_cli.certs.authority import CA_CERTIFICATE, LEAF_DAYS, Authority, show
 from walkeeper_cli.program import run
 from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.tls.credentials import Credentials
 
 ISSUE = ("certs", "issue", "--role", "safekeeper", "--name", "2", "--host", "h2", "--host", "::1")
 
@@ -93,6 +94,32 @@ def test_a_file_is_renewed_after_two_thirds_of_its_time(tmp_path: Path) -> None:
     assert (second.uris, second.hosts) == (first.uris, first.hosts)
     key, renewed = (text.partition("-----END")[0] for text in (content, Path(path).read_text()))
     assert key != renewed
+
+
+def test_a_file_trusts_both_authorities_while_they_change(tmp_path: Path) -> None:
+    """`renew` dropped the new one of a file that was due, and so cut it off from its peers."""
+    files, other = TlsFiles(tmp_path), tmp_path / "other"
+    path = files.path(Role.SAFEKEEPER, "3", hosts=("h3",))
+    Authority.create(str(other), NOW)
+    past = Authority.create(str(tmp_path / "past"), NOW - datetime.timedelta(days=3651))
+    both = [(tmp_path / "ca" / CA_CERTIFICATE).read_text(), (other / CA_CERTIFICATE).read_text()]
+    ended = (tmp_path / "past" / CA_CERTIFICATE).read_text()
+    assert past is not None
+    with Path(path).open("a") as file:
+        file.write(both[1] + ended)
+    assert run(["certs", "revoke", "--dir", str(tmp_path / "ca"), "F" * 20]) == 0
+    renew = ["certs", "renew", path, "--all", "--dir"]
+    assert run([*renew, str(tmp_path / "ca")]) == 0
+    assert all(ca in Path(path).read_text() for ca in both), "as long as both are in use"
+    assert run([*renew, str(other)]) == 0
+    text = Path(path).read_text()
+    assert all(ca in text for ca in both) and "X509 CRL" in text and ended not in text
+    assert show(path).hosts == ("h3",) and Credentials(path).own_identity().safekeeper_id == 3
+    assert run([*renew[:3], "--only-own-ca", "--dir", str(other)]) == 2
+    assert run([*renew, str(other), "--only-own-ca"]) == 0
+    text = Path(path).read_text()
+    assert both[1] in text and both[0] not in text and "X509 CRL" not in text
+    assert Credentials(path).own_identity().safekeeper_id == 3
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.tls_ends import files, pair
 from tests.tls_files import NOW, TlsFiles
+from walkeeper_cli.certs.authority import CA_CERTIFICATE, Authority
 from walkeeper_common.access.certificate_identity import identity_of_certificate
 from walkeeper_common.access.identity import Role
 from walkeeper_common.errors import Refused
@@ -60,6 +61,31 @@ def test_bytes_arrive_in_order_however_the_records_are_cut(
         received += more
     assert received == sent
     assert not server.is_ended
+
+
+def test_no_peer_is_refused_while_the_authority_changes(tmp_path: Path) -> None:
+    """Each step is there for all but one of the processes, as while files are copied."""
+    files = TlsFiles(tmp_path)
+    other = Authority.create(str(tmp_path / "other"), NOW)
+    added = (tmp_path / "other" / CA_CERTIFICATE).read_bytes()
+    paths = [files.path(Role.SAFEKEEPER, "1"), files.path(Role.PROPOSER, "db1", cluster="main")]
+    copies = [Path(path).read_bytes() for path in paths]
+
+    def taken(path: str, number: int) -> bytes:
+        if number == 0:
+            return Path(path).read_bytes() + added
+        other.renew(path, only_own=number == 2)
+        return Path(path).read_bytes()
+
+    for number in range(3):
+        before, copies = copies, [taken(path, number) for path in paths]
+        for old in range(2):
+            for which, path in enumerate(paths):
+                Path(path).write_bytes((before if which == old else copies)[which])
+            established(files)
+        for path, content in zip(paths, copies, strict=True):
+            Path(path).write_bytes(content)
+    established(files)
 
 
 def records_of(data: bytes) -> list[bytes]:

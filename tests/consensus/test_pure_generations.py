@@ -244,8 +244,10 @@ def test_a_leader_of_older_members_starts_over() -> None:
         core.step(FromSafekeeper(link, vote(OLD, core.ballot)))
     assert core.leader is not None
     core.step(LinkUp(1))
+    assert not core.gives_way_to_new_members
     (stop,) = core.step(FromSafekeeper(1, greeting(2, BOTH)))
     assert isinstance(stop, Stop) and stop.outcome is Outcome.NEW_ELECTION
+    assert core.gives_way_to_new_members, "the next election needs no pause"
 
 
 def test_a_vote_of_other_members_does_not_count() -> None:

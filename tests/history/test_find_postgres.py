@@ -122,6 +122,29 @@ def test_a_transaction_that_also_makes_tables_is_found_by_what_it_drops(
 
 
 @pytest.mark.parametrize(
+    ("statements", "kind"),
+    [
+        ("TRUNCATE n; INSERT INTO n VALUES (1)", "truncate"),
+        ("TRUNCATE n; COPY n (i) FROM PROGRAM 'seq 5'", "truncate"),
+        ("ALTER TABLE n ALTER i TYPE bigint; INSERT INTO n VALUES (1)", "rewrite"),
+        ("ALTER TABLE n SET TABLESPACE away; INSERT INTO n VALUES (1)", "rewrite"),
+        ("REINDEX INDEX n_j; INSERT INTO n VALUES (1)", "rewrite"),
+    ],
+)
+def test_a_truncated_table_with_new_rows_is_found_as_truncated(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str], statements: str, kind: str
+) -> None:
+    """It has no TOAST relation, whose new file would stay empty."""
+    server.sql("SET allow_in_place_tablespaces = on", "CREATE TABLESPACE away LOCATION ''")
+    server.sql("CREATE TABLE n (i int, j int)", "CREATE INDEX n_j ON n (j)",
+               "INSERT INTO n VALUES (7, 7)")  # fmt: skip
+    begin = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    server.sql(f"BEGIN; {statements}; COMMIT", "SELECT pg_switch_wal()")
+    documents = found(server.data / "pg_wal", capsys, "all", "--start-lsn", begin)
+    assert [each["kind"] for each in documents] == [kind]
+
+
+@pytest.mark.parametrize(
     "statement", ["DROP TABLE precious", "TRUNCATE precious", "DELETE FROM precious"]
 )
 def test_recovery_with_the_lines_has_the_table_as_it_was(

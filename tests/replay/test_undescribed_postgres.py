@@ -107,6 +107,24 @@ def test_a_database_that_had_the_name_before_is_named(
     assert (code, "missing" in said) == (0, False)
 
 
+def test_a_truncation_in_a_database_that_had_the_name_before_is_named(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE DATABASE shop")
+    other(server, "CREATE TABLE sold AS SELECT 1 AS a", "CREATE INDEX sold_a ON sold (a)")
+    first = str(server.sql("SELECT oid FROM pg_database WHERE datname = 'shop'"))
+    wal = later_wal(server, tmp_path / "wal")
+    other(server, "TRUNCATE sold")
+    between = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    other(server, "REINDEX INDEX sold_a")
+    server.sql("DROP DATABASE shop", "CREATE DATABASE shop")
+    command = ("changes", "--path", copied(server, wal), "--database", "shop")
+    code, _, said = history(capsys, *command)
+    assert code == 1 and f"missing: database {first} (1 in all)" in said
+    code, _, said = history(capsys, *command, "--start-lsn", between)
+    assert code == 0 and "missing" not in said, said
+
+
 def test_a_transaction_is_asked_for_alone(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:
@@ -184,6 +202,28 @@ def test_a_table_of_this_wal_is_named_by_its_file_if_the_catalogs_are_not_known(
         code, _, said = history(capsys, *command, *path)
         assert code == 1 and f"/{file} " in said.replace(",", " "), said
     assert history(capsys, "changes", *path, "--xid", str(xid))[0] == 0
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE older", "DROP TABLE older"])
+def test_rows_that_go_with_a_file_are_missing_if_the_catalogs_are_not_known(
+    server: PostgresServer, tmp_path: Path, capsys: Output, statement: str
+) -> None:
+    """A TRUNCATE of two tables was in neither `changes` nor what they lack."""
+    server.configure({"full_page_writes": "off"})
+    server.reload()
+    server.sql("CREATE TABLE older (a int)", "INSERT INTO older VALUES (1)")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("CREATE TABLE named (a int)")
+    file = server.sql("SELECT pg_relation_filenode('older')")
+    server.sql(statement)
+    begin = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    server.sql("BEGIN; CREATE TABLE t (a int); ALTER TABLE t ALTER a TYPE bigint; COMMIT")
+    path = ("--path", copied(server, wal), "--database", "postgres")
+    for command in (("changes",), ("undo", "--all-tables")):
+        code, _, said = history(capsys, *command, *path)
+        assert code == 1 and f"/{file} " in said.replace(",", " "), said
+        code, _, said = history(capsys, *command, *path, "--start-lsn", begin)
+        assert code == 0 and "missing" not in said, said
 
 
 @pytest.mark.parametrize("has_base", [False, True], ids=["WAL alone", "over a base"])

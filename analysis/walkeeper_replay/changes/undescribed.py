@@ -57,25 +57,27 @@ class Undescribed(NamedTuple):
 def undescribed_files(
     history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
 ) -> list[Undescribed]:
-    """Return the changed files of a database that no known row of pg_class names.
+    """Return the changed or dropped files of a database that no known row of pg_class names.
 
-    A file that one transaction made, filled and dropped is left out: no snapshot sees its rows.
+    A TRUNCATE drops a file, and may be all that a range has of it. A file that one transaction
+    made, filled and dropped is left out: no snapshot sees its rows.
     """
     known, commits = history.names(), history.xids.commits
 
-    def is_passing(relation: Relation) -> bool:
-        xids = heaps.xids(relation)
-        tops = {commits[xid].top_xid for xid in xids & commits.keys()}
-        return relation in heaps.made and tops == {heaps.dropped.get(relation)}
+    def is_passing(relation: Relation, xids: set[int]) -> bool:
+        if relation not in heaps.made:
+            return False
+        own = {heaps.made[relation], *xids} & commits.keys()
+        return {commits[each].top_xid for each in own} == {heaps.dropped.get(relation)}
 
     unnamed = sorted(
         relation
-        for relation in heaps.changed
+        for relation, xids in heaps.touched().items()
         if relation.database == database
         and relation not in known
         and not history.is_catalogs(relation)
-        and not is_passing(relation)
-        and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
+        and not is_passing(relation, xids)
+        and _is_asked_for(history, xids, start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
 
@@ -173,17 +175,19 @@ def other_databases(
     """Return the databases but this one, or `only` these, in which users' tables were changed."""
     known, names = history.names(), history.databases(history.end_lsn)
 
-    def is_catalog(relation: Relation) -> bool:
+    def has_no_rows(relation: Relation) -> bool:
         owners = known.get(relation, [])
-        return bool(owners) and all(owner.oid < FIRST_NORMAL_OID for owner in owners)
+        return bool(owners) and all(
+            owner.oid < FIRST_NORMAL_OID or owner.kind not in KINDS_WITH_ROWS for owner in owners
+        )
 
     changed = {
         relation.database
-        for relation in heaps.changed
+        for relation, xids in heaps.touched().items()
         if relation.database not in (0, database)
         and (only is None or relation.database in only)
-        and not is_catalog(relation)
-        and _is_asked_for(history, heaps.xids(relation), start_lsn, xid)
+        and not has_no_rows(relation)
+        and _is_asked_for(history, xids, start_lsn, xid)
     }
     shown = [names[oid].name if oid in names else str(oid) for oid in sorted(changed)]
     return [Undescribed("database", name, NOT_ASKED) for name in shown]

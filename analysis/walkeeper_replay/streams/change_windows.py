@@ -38,7 +38,7 @@ from walkeeper_replay.redo.apply import RECORD_CHANGES
 from walkeeper_replay.redo.base import BaseDirectory, NotConsistent
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN, BoundedPages
 from walkeeper_replay.redo.decoded_window import DecodedWindow, Rooms
-from walkeeper_replay.redo.heap_files import HeapFiles, files_made
+from walkeeper_replay.redo.heap_files import HeapFiles, makers_of_files
 from walkeeper_replay.redo.page_file import PageFile
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import xlog_records
@@ -300,7 +300,7 @@ class _MadeFiles:
 
     def add(self, batch: Batch) -> None:
         """Take a batch of records."""
-        self.files.update(files_made(batch))
+        self.files.update(makers_of_files(batch))
         for row in xlog_records(batch, _ONLINE_CHECKPOINT):
             begin = int(batch.records["main_offset"][row])
             data = batch.payload[begin : begin + int(batch.records["main_length"][row])]

@@ -5,9 +5,10 @@
     issued.txt         a line for each certificate: serial number, end of validity, URIs
     <name>.pem         one daemon's file: its private key, its certificate, the CA, the list
 
-Keys are of P-256. The authority is valid for ten years, a certificate for 90 days. `renewed` makes
-a new key and certificate with the names and roles of the old file. A file is replaced at once and
-whole, with mode 0600. The list is valid as long as the authority: nobody has to publish it again.
+Keys are of P-256. The authority is valid for ten years, a certificate for 90 days. `renew` makes
+a new key and certificate with the names and roles of the old file. Other authorities that the old
+file trusts stay in it, so that the authority can be changed. A file is replaced at once and whole,
+with mode 0600. The list is valid as long as the authority: nobody has to publish it again.
 """
 
 from __future__ import annotations
@@ -108,9 +109,13 @@ class Authority:
         return cls(directory, now)
 
     def issue(
-        self, path: str, uris: Sequence[str], hosts: Sequence[str], *, in_place_of: bytes = b""
-    ) -> Shown:
-        """Write a TLS file with these roles, valid at these hosts; return what it has."""
+        self, path: str, uris: Sequence[str], hosts: Sequence[str], *,
+        in_place_of: bytes = b"", others: Sequence[x509.Certificate] = (),
+    ) -> Shown:  # fmt: skip
+        """Write a TLS file with these roles, valid at these hosts; return what it has.
+
+        It trusts `others`, too, and has their lists of the file that it replaces.
+        """
         identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]})
         key = ec.generate_private_key(ec.SECP256R1())
         common_name = uris[0].rpartition("://")[2]
@@ -131,14 +136,25 @@ class Authority:
         )
         end_s = int(certificate.not_valid_after_utc.timestamp())
         self._issued.add(Issued(certificate.serial_number, end_s, tuple(uris)))
-        pem = _pem(key) + _public_pem(certificate) + _public_pem(self._certificate)
-        write_private(path, pem + _list_pem([self._newest_list(in_place_of)]))
+        chain = [certificate, self._certificate, *others]
+        lists = [
+            each
+            for each in parse_lists(in_place_of)
+            if any(has_signed_list(other, each) for other in others)
+        ]
+        pem = _pem(key) + b"".join(map(_public_pem, chain))
+        write_private(path, pem + _list_pem([*lists, self._newest_list(in_place_of)]))
         return show(path)
 
-    def renew(self, path: str) -> Shown:
-        """Replace the file by one with a new key and the same roles and hosts."""
+    def renew(self, path: str, *, only_own: bool = False) -> Shown:
+        """Replace the file by one with a new key and the same roles and hosts.
+
+        With `only_own`, it trusts no other authority any more.
+        """
         old = show(path)
-        return self.issue(path, old.uris, old.hosts, in_place_of=_read_file(path))
+        pem = _read_file(path)
+        others = [] if only_own else self._others_of(pem)
+        return self.issue(path, old.uris, old.hosts, in_place_of=pem, others=others)
 
     def refresh(self, path: str) -> Shown:
         """Renew the file if it is due; give it the authority's list otherwise."""
@@ -204,6 +220,11 @@ class Authority:
     def _list(self) -> x509.CertificateRevocationList | None:
         path = os.path.join(self._directory, CA_LIST)
         return next(parse_lists(_read_file(path))) if os.path.lexists(path) else None
+
+    def _others_of(self, pem: bytes) -> list[x509.Certificate]:
+        """Return the other authorities that a file trusts and that have not ended."""
+        found = x509.load_pem_x509_certificates(pem)[1:]
+        return [c for c in found if c != self._certificate and c.not_valid_after_utc > self._now]
 
     def _newest_list(self, pem: bytes) -> x509.CertificateRevocationList | None:
         """Return this authority's list, or that in a file if it is newer, as after a restore."""

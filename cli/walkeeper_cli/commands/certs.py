@@ -113,18 +113,28 @@ def issue(
 @command.command("renew")
 @directory_option
 @option("--all", "is_forced", is_flag=True, help="Renew also files that are not due yet.")
+@option(
+    "--only-own-ca",
+    "only_own",
+    is_flag=True,
+    help="Trust no other authority any more: the last step of a change of authority. Needs --all.",
+)
 @file_argument
 @config_option
-def renew(directory: str, is_forced: bool, files: tuple[str, ...]) -> int:
+def renew(directory: str, is_forced: bool, only_own: bool, files: tuple[str, ...]) -> int:
     """Replace files of which two thirds of their time are over, with the same names and roles.
 
-    The other files get the authority's list of revoked certificates, if it has one.
+    The other files get the authority's list of revoked certificates, if it has one. A file goes on
+    to trust the other authorities that are in it.
     """
     from walkeeper_cli.certs.authority import Authority
 
+    if only_own and not is_forced:
+        raise click.UsageError("--only-own-ca changes every file: give --all, too")
     authority = Authority(directory, _now())
     for path in files:
-        _print(authority.renew(path) if is_forced else authority.refresh(path))
+        is_renewed = authority.renew(path, only_own=only_own) if is_forced else None
+        _print(is_renewed or authority.refresh(path))
     return 0
 
 

@@ -189,6 +189,12 @@ class Proposer:
             return self._stop(Outcome.NEW_ELECTION, text)
         return self.become_greeting() if self.phase is Phase.GREETING else self.become_backing_off()
 
+    @property
+    def gives_way_to_new_members(self) -> bool:
+        """Return True if a change of members has ended this term: no rival candidate did."""
+        leader, newest = self.leader, self.configuration
+        return bool(leader and newest and newest.generation > leader.configuration.generation)
+
     def _refused(self, member: Member, text: str) -> list[Effect]:
         """Exclude a safekeeper; stop if that leaves no vote quorum."""
         known, self._refusals[member.link] = self._refusals.get(member.link) == text, text

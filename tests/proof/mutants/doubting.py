@@ -13,6 +13,7 @@ DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
 TAIL = "tests/history/test_damaged_tail.py::test_"
 OTHERS = "tests/replay/test_other_bases_postgres.py::test_"
+UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
 XIDS = "tests/replay/test_xids.py::test_"
 EXCHANGED = "tests/replay/test_exchanged_files_postgres.py::test_"
 GROWN = "(held[begin:end] != now.payload(end)[begin:end]).any()"
@@ -127,6 +128,32 @@ DOUBTING = (
         "a table of another access method than heap is refused by name",
         (Edit("Catalog.table", "found.access_method != HEAP", "False"),),
         turns_red=METHODS + "a_table_is_read_while_it_was_heap",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "dropped-files-are-silent",
+        "heap_files",
+        "rows that a TRUNCATE takes of a table that no catalog names are missing",
+        (Edit("HeapFiles.touched", "relation.relfilenode >= FIRST_NORMAL_OID", "False"),),
+        turns_red=UNDESCRIBED
+        + "rows_that_go_with_a_file_are_missing_if_the_catalogs_are_not_known[TRUNCATE older]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-file-of-one-transaction-is-missing",
+        "undescribed",
+        "a file that one transaction made and dropped held no row that a snapshot sees",
+        (Edit("undescribed_files", "relation not in heaps.made", "True"),),
+        turns_red=UNDESCRIBED
+        + "rows_that_go_with_a_file_are_missing_if_the_catalogs_are_not_known[TRUNCATE older]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-dropped-index-is-a-change",
+        "undescribed",
+        "a database whose indexes alone were rebuilt has no changes that are missing",
+        (Edit("other_databases", "owner.kind not in KINDS_WITH_ROWS", "False"),),
+        turns_red=UNDESCRIBED + "a_truncation_in_a_database_that_had_the_name_before_is_named",
         why_named=NO_TABLES,
     ),
     Mutant(

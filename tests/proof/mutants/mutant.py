@@ -57,8 +57,6 @@ COMPILED = {
     WHOLE_PAGES: REDO,
 }
 
-UNITS = "docs/systemd"  # their exit codes are a daemon's
-
 # Why no search finds a mutant.
 REAL_FILES = "the simulated disks are no files"
 NO_CONSUMERS = "the simulated logical logs have no consumers"
@@ -168,8 +166,8 @@ def plant(mutant: Mutant, tree: Path) -> None:
         shutil.copytree(
             ROOT / "tests" / name, tree / "tests" / name, ignore=without, copy_function=_place
         )
+    shutil.copytree(ROOT / "docs/systemd", tree / "docs/systemd")  # A test reads the units.
     shutil.copy(ROOT / "pyproject.toml", tree)
-    shutil.copytree(ROOT / UNITS, tree / UNITS)
     for edit in mutant.edits:
         path = tree / edit.file
         try:

@@ -265,6 +265,26 @@ NAMING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "a-truncation-with-new-rows-is-a-rewrite",
+        "find",
+        "a new file that begins with a row that was inserted is one of a TRUNCATE",
+        (Edit("_how_files_went", "deeds.created & deeds.begun", "set()"),),
+        turns_red="tests/history/test_find_postgres.py"
+        "::test_a_truncated_table_with_new_rows_is_found_as_truncated"
+        "[TRUNCATE n; INSERT INTO n VALUES (1)-truncate]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "a-copied-file-is-a-truncation",
+        "find",
+        "a file whose first page was copied holds the rows of before",
+        (Edit("_begins", "kind == _INSERT | _INIT_PAGE", "kind & 7 == _INSERT"),),
+        turns_red="tests/history/test_find_postgres.py"
+        "::test_a_truncated_table_with_new_rows_is_found_as_truncated"
+        "[ALTER TABLE n SET TABLESPACE away; INSERT INTO n VALUES (1)-rewrite]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "findings-in-doubt-are-left-out",
         "find",
         "find --relation NAME has what may be of the relation",

@@ -343,6 +343,18 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "the-list-of-logs-is-from-before-the-attach",
+        "logs",
+        "a report that is older than an attach is no warning in the list, either",
+        (
+            Edit("listed", "any(map(may_be_old, documents))", "False"),
+            Edit("listed", "may_be_old(document)", "False"),
+        ),
+        turns_red="tests/cli/test_fresh_reports.py::test_the_list_of_logs_asks_again"
+        "[just attached]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "quick-fsyncs-are-not-timed",
         "metrics",
         "the fsyncs of the fast path are in the histogram",

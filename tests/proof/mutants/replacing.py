@@ -469,4 +469,18 @@ REPLACEMENTS = (
         turns_red=RESIZE_TEST + "what_cannot_be_done_is_refused_and_changes_nothing",
         why_named="every ack quorum is safe, so no oracle sees it",
     ),
+    Mutant(
+        "an-election-waits-after-a-change",
+        "members change",
+        "the next election begins at once, since no rival ended the term",
+        (
+            Edit(
+                "Proposer.gives_way_to_new_members",
+                "newest.generation > leader.configuration.generation",
+                "False",
+            ),
+        ),
+        turns_red=GENERATIONS + "a_leader_of_older_members_starts_over",
+        why_named="it is a matter of time",
+    ),
 )

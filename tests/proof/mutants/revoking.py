@@ -152,4 +152,13 @@ REVOKING = (
         turns_red=REVOKE + "a_list_that_the_authority_has_lost_stays_in_the_files",
         why_named=NO_TLS,
     ),
+    Mutant(
+        "renewal-trusts-one-authority",
+        "authority",
+        "a renewed file trusts the other authorities of the old one",
+        (Edit("Authority.renew", "[] if only_own else self._others_of(pem)", "[]"),),
+        turns_red="tests/common/test_tls_layer.py"
+        "::test_no_peer_is_refused_while_the_authority_changes",
+        why_named=NO_TLS,
+    ),
 )
