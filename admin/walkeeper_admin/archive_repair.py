@@ -20,7 +20,7 @@ from walkeeper_admin.restored_file import NotRestored, restored
 from walkeeper_admin.status import gather
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents
-from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.archive_errors import ArchiveDamaged
 from walkeeper_archive.layout import Kind, WalFile, file_named
 from walkeeper_archive.receipt import sha256_of
 from walkeeper_archive.verification import flaw_of, survey, verify
@@ -31,7 +31,7 @@ from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.shell.tls.own_credentials import own_options
 
 ANSWER_S = 5.0
-NOT_THERE = 1  # as docs/reference/exit-codes.md has it
+NOT_THERE = 1  # see docs/reference/exit-codes.md
 Fetch = Callable[[str], bytes]
 
 
@@ -89,7 +89,7 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) ->
             "log have parted, and the archive is unchanged"
         )
     if file.kind is Kind.SEGMENT and (why := flaw_of(archive, file, wal, segment_bytes)):
-        # A segment that is missing has no receipt that could contradict.
+        # A missing segment has no receipt to compare the WAL with.
         raise Refused(
             f"{file.name}: the safekeepers' WAL does not fit: {why}; the archive is unchanged"
         )

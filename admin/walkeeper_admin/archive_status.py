@@ -12,8 +12,8 @@ from typing import Any
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.counts import counted
 
-STUCK_S = 60  # the last safekeeper in rank takes over long before
-DUE_SEGMENTS_MAX = 32  # the last safekeeper in rank helps when so many are due
+STUCK_S = 60  # the last safekeeper in rank takes over long before this
+DUE_SEGMENTS_MAX = 32  # at so many due segments the last safekeeper in rank archives as well
 
 
 def archive_troubles(lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -156,7 +156,8 @@ def _verdict(reasons: Sequence[Reason], closed_lsn: str | None) -> Verdict:
 
 def _clauses(reasons: Sequence[Reason]) -> list[str]:
     """Return the parts of the line. Members in trouble come before the archive."""
-    replacing = any(reason.code == "replacing" for reason in reasons)  # mostly of the dead one
+    # A replacement is mostly that of the member in trouble.
+    replacing = any(reason.code == "replacing" for reason in reasons)
     members = [r.text for r in reasons if r.code in TROUBLES and not replacing]
     found = []
     for reason in reasons:
@@ -244,7 +245,7 @@ def _no_quorum(
     silent = [line for line in lines if not line["reachable"]]
     listed = ", ".join(blocking)
     if len(silent) == len(lines):
-        text = f"no quorum: none answers of {listed}"
+        text = f"no quorum: none of {listed} answers"
         return Reason("no_quorum", State.CRITICAL, text, TROUBLES["unreachable"][1])
     if not cluster["members"]:
         text = f"no safekeeper that was asked has this log: {listed}"

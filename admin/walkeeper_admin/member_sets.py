@@ -30,7 +30,7 @@ from walkeeper_common.quorum import (
 def set_of(facts: dict[str, Any]) -> MemberSet:
     """Return the set in `members`, `ack_quorum`, `ack_zones` and `zones`.
 
-    A safekeeper of an older version tells of no zones."""
+    A safekeeper of an older version reports no zones."""
     members, zones = tuple(facts["members"]), tuple(facts.get("zones") or ())
     return MemberSet(members, facts["ack_quorum"], facts.get("ack_zones") or 0, zones)
 
@@ -38,7 +38,7 @@ def set_of(facts: dict[str, Any]) -> MemberSet:
 def sets_of(facts: dict[str, Any]) -> list[MemberSet]:
     """Return each set that has to elect and to commit: two while the members are joint.
 
-    A safekeeper of an older version tells of replacements alone, and of no target."""
+    A safekeeper of an older version reports replacements alone, and no target."""
     present = set_of(facts)
     if is_learning(facts):
         return [present]

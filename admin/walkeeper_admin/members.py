@@ -24,10 +24,10 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, MemberSet, member_id, replaced_set
-from walkeeper_proposer.consensus.members import sparing
 from walkeeper_proposer.consensus.members.changing import Goal, cancel_change, change_members
 from walkeeper_proposer.consensus.members.newcomers import Newcomer
-from walkeeper_proposer.consensus.members.sparing import SpareGoal
+from walkeeper_proposer.consensus.members.spares import SpareGoal
+from walkeeper_proposer.consensus.members.spares import change_spares as spare_steps
 from walkeeper_proposer.member_changes import Limits, draw, perform
 
 Coming: TypeAlias = tuple[int, Address, str]
@@ -106,12 +106,12 @@ async def change_spares(
     """
     addresses = tuple(dict.fromkeys((*safekeepers, *(address for _, address, _ in adding))))
     goal = SpareGoal(cluster, _newcomers(adding, addresses), tuple(removing))
-    steps = sparing.change_spares(goal, range(len(addresses)), draw)
+    steps = spare_steps(goal, range(len(addresses)), draw)
     return await perform(steps, addresses, limits, tell)
 
 
 def _newcomers(joining: Sequence[Coming], addresses: Sequence[Address]) -> tuple[Newcomer, ...]:
-    """Return the safekeepers with their places. Raise Refused if an id or an address is twice."""
+    """Return the safekeepers with their places. Raise Refused if one is named twice."""
     coming = [address for _, address, _ in joining]
     numbers = [number for number, _, _ in joining]
     if len(set(coming)) != len(coming) or len(set(numbers)) != len(numbers):

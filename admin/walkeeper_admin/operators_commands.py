@@ -3,9 +3,9 @@
     code, output = await run_in_shell(text, timeout_s)    its output is captured
     code = await run_command(words, timeout_s)            its output goes where the caller's goes
 
-Contract: raise TimeoutError in time. The command is killed then, and also if the caller is
-cancelled. The processes that a command began are left, since a server may be one of them. One of
-them may keep the pipe open, and asyncio's `Process.wait` would wait for its end (Python 3.11). So a
+Contract: after `timeout_s` kill the command and raise TimeoutError. A cancelled caller kills it as
+well. The processes that a command began live on, since a server may be one of them. Such a
+process may keep the pipe open. asyncio's `Process.wait` would wait for its end (Python 3.11), so a
 worker thread waits.
 """
 
@@ -42,7 +42,7 @@ def _begin(command: str | Sequence[str], output: int | None) -> subprocess.Popen
 
 
 async def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """Wait for the end of the command and return its output; raise TimeoutError in time."""
+    """Wait for the end of the command and return its output; raise TimeoutError after the limit."""
     try:
         output, _ = await asyncio.to_thread(process.communicate, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:

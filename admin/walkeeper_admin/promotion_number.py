@@ -67,7 +67,7 @@ async def prepare_number(
 
 
 async def _identity(dsn: str) -> tuple[str, str]:
-    """Return a name that no other server has, and the data directory, "" if it may not be seen."""
+    """Return a name that no other server has, and the data directory, or "" without the right."""
     async with connected(dsn) as sql:
         host, port, directory, made_s = await sql.fetchrow(IDENTITY) or ("", "", "", 0)
     if not host or host.startswith(LOOPBACK):
@@ -76,7 +76,7 @@ async def _identity(dsn: str) -> tuple[str, str]:
 
 
 async def _placed(dsn: str, directory: str, *, after: int, number: int) -> bool:
-    """Return True if PostgreSQL takes `number`; False if it is used up, by an old placeholder."""
+    """Return True if PostgreSQL takes `number`, or False if an old placeholder uses it up."""
     async with connected(dsn) as sql:
         for skipped in range(after + 1, number):
             if not await sql.fetchval(EXISTS, f"pg_wal/{timeline_file_name(skipped)}"):

@@ -1,6 +1,6 @@
 """`settle --replayed-by DSN`: a standby may be promoted when this returns.
 
-Contract: raise Refused if the standby has not replayed up to there in time, or is no standby. A
+Contract: raise Refused if the standby has not replayed the whole log in time, or is no standby. A
 tool that promotes by an exit code (Patroni's pre_promote) then does not promote. The command asks,
 and makes the retention slot (R22).
 """
@@ -19,7 +19,7 @@ from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.primary_sql import connected
 from walkeeper_proposer.postgres.standby_retention import reserve
 from walkeeper_restore.standby_check.checking import Where
-from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
+from walkeeper_restore.standby_check.replayed_wal import refuse_another_branch, vouch
 
 POLL_S = 0.1
 SAY_EVERY_S = 10.0
@@ -38,7 +38,7 @@ async def make_promotable(
 ) -> tuple[Lsn, int | None]:
     """Return the LSN that the standby has replayed, and the timeline that its promotion takes.
 
-    Raise Refused if it has not replayed the whole log in time, or if its WAL is another one (R23).
+    Raise Refused if it has not replayed the whole log in time, or has other WAL (R23).
     """
     await prepare(dsn, safekeepers, cluster, slot=slot, say=say)
     return await finish(dsn, safekeepers, cluster, end, timeout_s=timeout_s, say=say)
@@ -49,7 +49,7 @@ async def prepare(
 ) -> None:
     """Do what needs no end of the log: refuse another branch, and make the retention slot."""
     await refuse_another_branch(dsn, Where(tuple(safekeepers), cluster))
-    await retain_what_tells(dsn, slot, say=say)
+    await make_retention_slot(dsn, slot, say=say)
 
 
 async def finish(
@@ -100,7 +100,7 @@ async def wait_replayed(
             await asyncio.sleep(POLL_S)
 
 
-async def retain_what_tells(dsn: str, slot: str, *, say: Callable[[str], None]) -> None:
+async def make_retention_slot(dsn: str, slot: str, *, say: Callable[[str], None]) -> None:
     """Make the retention slot on the standby, for the comparison after its promotion (R22).
 
     A failure is a warning: most promotions pass without the slot."""

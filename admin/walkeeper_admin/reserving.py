@@ -2,7 +2,7 @@
 
     reserve(addresses, cluster, owner, after=) -> the number, or None without a quorum that can
 
-Contract: two owners never get one number, also at the same time and with members down
+Contract: two owners never get one number, even at the same time or while members are down
 (wire/timeline_reservation.py). The same owner gets the same number again.
 """
 

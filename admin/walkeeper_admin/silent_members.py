@@ -34,7 +34,7 @@ def name_silent(lines: Sequence[dict[str, Any]], cluster: dict[str, Any]) -> Non
 def _name_last(
     lines: Sequence[dict[str, Any]], cluster: dict[str, Any], away: Sequence[dict[str, Any]] | None
 ) -> None:
-    """Name the only address that is left by the only member that is left."""
+    """Give the only member without an address to the only address without a member."""
     silent = [line for line in lines if not line["reachable"] and line["expected_id"] is None]
     seen = {line["id"] if line["reachable"] else line["expected_id"] for line in lines}
     left = {member_id(member) for member in cluster["members"]} - seen

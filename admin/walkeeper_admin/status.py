@@ -45,7 +45,7 @@ from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
 CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
-AGAIN_S, REPORT_AGE_S = 0.2, 2.0  # between two questions, and until a report is younger
+AGAIN_S, REPORT_AGE_S = 0.2, 2.0  # between two questions, and the age of a report at most
 COLUMNS = (
     "version",
     "incarnation",
@@ -122,7 +122,7 @@ async def gather_fresh(
 
 
 def may_be_old(document: dict[str, Any]) -> bool:
-    """Return True if the proposer's report says what was true before an `attach`."""
+    """Return True if commits wait for no quorum: the report may be older than an `attach`."""
     return any(reason["code"] == "unprotected" for reason in document["reasons"])
 
 
@@ -140,7 +140,7 @@ async def asked_primary(
 
     Raise Refused without an answer, which tells nothing about the proposer's connection.
 
-    The time of the last change is the report's if that says the same. A role without pg_monitor
+    The time of the last change is the report's if the report agrees. A role without pg_monitor
     sees no state, so there the report says if WAL comes."""
     found = await _primarys_answer(dsn, proposer)
     last = reported or {}
@@ -352,7 +352,7 @@ def _primary(
 def _reported_away(
     known: Sequence[dict[str, Any]], leader: dict[str, Any] | None
 ) -> list[dict[str, Any]] | None:
-    """Return the members that the proposer that leads has no answer of, or None without a report.
+    """Return the members without an answer to the leading proposer, or None without a report.
 
     Each safekeeper has the last report that it received. The one with the newest absence counts."""
     reports = [a["away"] for a in known if _hears(a, leader) and a.get("away") is not None]

@@ -15,7 +15,10 @@ REMEDY = (
 
 
 class Unanswered(NamedTuple):
-    """`is_critical` is whether anybody knows that the primary works."""
+    """Words for the operator.
+
+    `is_critical` is True if neither this command nor a proposer knows whether the primary works.
+    `is_shared` is True if the proposer gets no answer either."""
 
     is_critical: bool
     is_shared: bool

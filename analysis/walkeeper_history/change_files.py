@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 BEAT, CLAIM = "position.json", "claim.txt"
 # A dictionary of all other columns would be made and thrown away: they are most of the cost.

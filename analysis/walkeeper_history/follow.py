@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from walkeeper_history.tables import Table
-from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.reading import SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 
 def log_end(files: WalFiles, plan: Plan) -> int:

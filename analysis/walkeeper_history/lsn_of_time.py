@@ -18,12 +18,12 @@ import numpy as np
 
 from walkeeper_history.rows.events import commit_times
 from walkeeper_history.rows.view import View
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import SegmentReader
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Bound = int | None

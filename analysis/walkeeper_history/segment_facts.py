@@ -30,13 +30,13 @@ from walkeeper_history.rows.events import (
 )
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_history.rows.view import View
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import names
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS, rmgr_names
 from walkeeper_wal.sources.plan import PlannedSegment
 from walkeeper_wal.sources.reading import Batch, Reading
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _INTS = list_of(pa.int64())
 SCHEMA = pa.schema(

@@ -26,7 +26,6 @@ from walkeeper_history.rows.ended import Ended
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_facts import SCHEMA, facts_of, is_uncut, proof_of
 from walkeeper_history.whole_file import whole_file
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
 from walkeeper_wal.sources.reading import Reading
@@ -39,6 +38,7 @@ from walkeeper_wal.sources.threaded_reading import (
     sweep,
 )
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _SYSTEM_ID = b"walkeeper.system_identifier"
 

@@ -33,11 +33,11 @@ from walkeeper_history.rows.relations import RELATION_SCHEMA, RelationSums
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.rows.stats import Stats
 from walkeeper_history.rows.view import View
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.versions import rmgr_names
 from walkeeper_wal.sources.plan import Problem
 from walkeeper_wal.sources.reading import Reading
 from walkeeper_wal.sources.summary import Summary
+from walkeeper_wal.wal_errors import HistoryError
 
 Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
 # Copies of WAL itself, which a caller has to name.

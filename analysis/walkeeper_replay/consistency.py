@@ -73,7 +73,7 @@ class ConsistencyCheck:
             names = ("tablespace", "database", "relfilenode")
             shown = "/".join(str(int(relation[name])) for name in names)
             self.shown.append(
-                f"behind {Lsn(lsn)} ({self._names[kind]}): block {number} of {shown} differs "
+                f"after {Lsn(lsn)} ({self._names[kind]}): block {number} of {shown} differs "
                 f"from byte {place} on"
             )
 

@@ -37,12 +37,12 @@ from walkeeper_replay.text.value_text import Printer
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.visible import all_tuples, known_slots, visible_tuples
 from walkeeper_replay.tuples.xids import Xids
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 NO_IMAGE = reason("made before this WAL, which has no image of it")
 PAGES_PER_BATCH = 1 << 10

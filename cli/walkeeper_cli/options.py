@@ -252,9 +252,9 @@ class EnvironmentOption(click.Option):
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Refuse an option of this command, and a path that is empty or has control characters.
 
-        In `attach --grants --dsn …` a forgotten value would be `--dsn`, and the DSN missing.
-        An empty path, as of a variable that a script forgot to set, would be this directory. A path
-        with the end of a line in it, as from a file of another system, would be another one.
+        `attach --grants --dsn …` lacks a value. click would take `--dsn` as that value, and no DSN.
+        An empty path, as of a variable that a script forgot to set, would mean this directory. A
+        path with the end of a line in it, as from a file of another system, names another file.
         """
         if isinstance(value, str) and any(value in each.opts for each in ctx.command.params):
             raise click.BadParameter(f"a value is missing before {value}", ctx, self)

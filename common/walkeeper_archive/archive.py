@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from walkeeper_archive.errors import (
+from walkeeper_archive.archive_errors import (
     ArchiveConflict,
     ArchiveDamaged,
     ArchiveError,
@@ -174,7 +174,7 @@ class Archive:
         """Return the content, compared with the receipt, or None if the file is not there."""
         receipt = self.receipt(file)
         if receipt is None:
-            if file.kind is not Kind.PARTIAL:  # one of those comes and goes all the time
+            if file.kind is not Kind.PARTIAL:  # a partial is replaced and removed all the time
                 self._refuse_unfinished(file)
             self._check_exists()
             return None

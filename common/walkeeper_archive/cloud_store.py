@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused

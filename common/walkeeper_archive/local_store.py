@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
-from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.shell.files.sync_path import sync_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.archive_errors import ArchiveDamaged
 from walkeeper_archive.layout import Packing
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused

@@ -40,7 +40,7 @@ class Receipt:
 
     @property
     def suffix(self) -> str:
-        """The end of the object's name behind the file's."""
+        """The end of the object's name after the file's."""
         return object_suffix(self.packing, is_sealed=self.key_id is not None)
 
     @property
@@ -59,7 +59,7 @@ class Receipt:
 
 
 def object_suffix(packing: Packing, *, is_sealed: bool) -> str:
-    """Return the end of an object's name behind that of its file."""
+    """Return the end of an object's name after that of its file."""
     return packing.value + (SEALED_SUFFIX if is_sealed else "")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from walkeeper_archive.errors import ArchiveDamaged, KeyUnknown
+from walkeeper_archive.archive_errors import ArchiveDamaged, KeyUnknown
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.archive_errors import ArchiveDamaged
 from walkeeper_archive.layout import Kind, history_file
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.timelines import checked_timeline_file

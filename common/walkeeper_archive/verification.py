@@ -22,7 +22,7 @@ from itertools import islice
 
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents, contents_of, gaps
-from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
+from walkeeper_archive.archive_errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.entries import EntryWalk, is_of_entries

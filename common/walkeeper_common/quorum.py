@@ -106,7 +106,7 @@ class Configuration:
     newcomers of the target get WAL, and the present set decides alone (M2). `address` is where
     members that joined since the creation listen, for proposers that were started without them: see
     `joined_addresses`. `spares` are ID@HOST:PORT of safekeepers that may take the place of a silent
-    member (M6), the first one first. With `begins_late` a member's log may begin behind WAL that
+    member (M6), the first one first. With `begins_late` a member's log may begin after WAL that
     others hold (M5). It stays set, so that no earlier version decides on such members.
     """
 

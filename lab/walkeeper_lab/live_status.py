@@ -13,6 +13,7 @@ from rich.text import Text
 from walkeeper_admin.log_verdict import number_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, state_of, verdict
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.shell.log_lines.recent_events import RecentEvents
 from walkeeper_common.shell.process.command_output import Audience
 from walkeeper_lab.live_console import LiveConsole
@@ -27,7 +28,7 @@ class LiveStatus(LiveConsole):
 
     def __init__(self) -> None:
         super().__init__(cast("IO[str]", Audience(sys.stdout)))
-        self._last_sentence = ""
+        self._last_sentence = LastText()
         self.events = RecentEvents()
 
     def say(self, text: str) -> None:
@@ -44,13 +45,13 @@ class LiveStatus(LiveConsole):
         """Show the document of `status --json`, which has asked the primary; note each change."""
         code, text = verdict(document)
         sentence = f"{text}; primary: {primary_state(document)}"
+        has_changed = self._last_sentence.changes_to(sentence)
         if self.is_terminal:
             self.update(Group(_table(document), _summary(document)))
-        elif sentence != self._last_sentence:
+        elif has_changed:
             self.console.print(f"status: {sentence}")
-        if sentence != self._last_sentence:
+        if has_changed:
             self.events.add(LEVELS[code], f"status: {sentence}", int(time()))
-        self._last_sentence = sentence
 
 
 def _table(document: dict[str, Any]) -> Table:

@@ -9,5 +9,5 @@ folding          a segment's records put into the page table, as the horizon pas
 pager            all of these together: page(place, block, LSN)
 following        the log from one safekeeper after another
 page_requests    pages over HTTP, page_names their names and errors
-daemon           the threads and the event loop, metrics their figures
+pager_daemon     the threads and the event loop, pager_metrics their figures
 """

@@ -10,8 +10,8 @@ import numpy as np
 from walkeeper_pager.page_names import FORKS, Place
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.page import PAGE_BYTES
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.wal_errors import HistoryError
 
 _FILE_BLOCKS = 131072  # blocks of 8 kB in each of a relation's files
 _FILES_OPEN_MAX = 64

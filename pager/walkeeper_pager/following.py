@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import timeline_file_name
 from walkeeper_pager.pager import Pager
-from walkeeper_wal.errors import LOGICAL_LOG, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, ServedWal, Unavailable
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import LOGICAL_LOG, HistoryError
 
 logger = logging.getLogger("walkeeper.pager")
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 FORKS = {"main": 0, "fsm": 1, "vm": 2, "init": 3}
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664

@@ -26,7 +26,6 @@ from walkeeper_replay.redo.apply import BROKEN, FORK_MASK, KNOWN
 from walkeeper_replay.redo.images import unpack_images
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
-from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.records.engines import engine
 from walkeeper_wal.records.segment import SLACK_BYTES, Bytes, Column
 from walkeeper_wal.records.versions import WalVersion, rmgr_names
@@ -34,6 +33,7 @@ from walkeeper_wal.records.walk import Buffers, WalkRequest
 from walkeeper_wal.sources.plan import PlannedSegment, make_plan
 from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.wal_files import LocalFiles
+from walkeeper_wal.wal_errors import DamagedWal
 
 STEPS_ONE_BY_ONE_MAX = 100
 

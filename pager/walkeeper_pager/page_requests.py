@@ -24,7 +24,7 @@ from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.shell.http.http_locks import http_tokens, speaks_https
 from walkeeper_common.shell.tls.own_credentials import own_credentials
 from walkeeper_pager.page_names import Busy, NotAPlace, PageError, Place, check_place
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -41,12 +41,12 @@ from walkeeper_pager.received_wal import ReceivedWal
 from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, NOT_REPLAYED, UNKNOWN
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop
 from walkeeper_replay.redo.page import PAGE_BYTES
-from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.reading import Batch, SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import LocalFiles
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 logger = logging.getLogger("walkeeper.pager")
 

@@ -20,7 +20,7 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
 from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_common.timelines import timeline_file_name
-from walkeeper_wal.errors import DamagedWal, HistoryError
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 FILE_MODE = 0o600
 FILES_OPEN_MAX = 8

@@ -31,7 +31,7 @@ def is_closed(answers: Mapping[int, Message]) -> bool:
 
 
 class ClosedElections:
-    """Hold elections from the first answer on that tells of a closed log, until `end`."""
+    """Hold elections from the first answer on that shows a closed log, until `end`."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = addresses

@@ -13,6 +13,7 @@ from walkeeper_common.access.certificate_identity import check_stated_id
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.shell.safekeeper_links.safekeeper_connection import connect
 from walkeeper_common.wire.framing import Message, encode
@@ -92,18 +93,17 @@ class SafekeeperLinks:
                 group.create_task(self._keep_up(link), name=f"link to {link}")
 
     async def _keep_up(self, link: _Link) -> None:
-        pause_s, last_reason = PAUSE_S_MIN, ""
+        pause_s, last_reason = PAUSE_S_MIN, LastText()
         try:
             while True:
                 try:
                     await self._connect(link)
                 except (OSError, TimeoutError) as error:
                     reason = str(error) or "no answer"
-                    if reason != last_reason:
+                    if last_reason.changes_to(reason):
                         logger.warning("cannot reach %s: %s; retrying", link, reason)
-                    last_reason = reason
                 else:
-                    last_reason = ""
+                    last_reason.clear()
                     started = asyncio.get_running_loop().time()
                     await link.closed.wait()
                     if asyncio.get_running_loop().time() - started > PAUSE_S_MAX:

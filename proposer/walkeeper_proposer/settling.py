@@ -27,8 +27,8 @@ from walkeeper_fastpath.ports import FastStream
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Settled, Stop, Tick
-from walkeeper_proposer.driver import Driver
 from walkeeper_proposer.links import SafekeeperLinks
+from walkeeper_proposer.proposer_driver import Driver
 
 logger = logging.getLogger("walkeeper.settle")
 

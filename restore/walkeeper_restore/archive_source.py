@@ -73,7 +73,7 @@ class ArchiveAlone:
 
         if not lacks_history(self._source.archive, int(name.partition(".")[0], 16)):
             return "absent"
-        return missing(name, "the archive goes on behind that promotion", OTHER_SOURCE)
+        return missing(name, "the archive goes on after that promotion", OTHER_SOURCE)
 
     def _tail(self, name: str, path: str) -> str | Unknown:
         end_lsn = _place_tail(self._source, name, path) if self._partial else None

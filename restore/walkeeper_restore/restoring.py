@@ -2,7 +2,8 @@
 
     Restore(…).run(name, path) -> "found" | "absent"        or raises: not known, and it will not be
 
-Every round asks all safekeepers (asking.py). If the answer is not known, the next round asks again.
+Every round asks all safekeepers (question_round.py). If the answer is not known, the next round
+asks again.
 A standby repeats this without limit, any other server for `wait_s`. Every 10 s the server's log
 gets the reason. `verdict` decides. If there is an archive, no file is called absent without its
 answer.
@@ -18,10 +19,10 @@ from walkeeper_common.errors import Refused, Unreachable, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
-from walkeeper_restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
 from walkeeper_restore.missing import missing
+from walkeeper_restore.question_round import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
 from walkeeper_restore.safekeeper_files import fetch, timeline_history

@@ -32,8 +32,8 @@ from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.streams.change_ranges import ChangeRanges, read_spooled
 from walkeeper_replay.streams.change_windows import PAGES_MAX, Scope
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.wal_errors import HistoryError
 
 MAX_BYTES_PER_TRIGGER = 1 << 30
 OF_BATCHES = ("endLsn", "startTime", "endTime", "onError", "parts")

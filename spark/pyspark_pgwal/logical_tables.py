@@ -38,8 +38,8 @@ from pyspark_pgwal.pgwal_options import (
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.changes.change_rows import Change, batches, is_of_row
 from walkeeper_replay.changes.logged_changes import LoggedChanges, selected, stretches
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.entry_files import EntryFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "startLsn", "endLsn", "parts", "maxFilesPerTrigger")
 OPTIONS = {"changes": _OF_ALL, "row_history": (*_OF_ALL, "where")}

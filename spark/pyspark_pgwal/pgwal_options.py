@@ -15,11 +15,11 @@ from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
 from walkeeper_history.time_text import parse_time
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.threaded_reading import SweepOptions
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",

@@ -50,10 +50,10 @@ from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
 _OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")

@@ -22,7 +22,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 SETTINGS = {

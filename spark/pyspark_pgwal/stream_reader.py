@@ -27,11 +27,11 @@ from pyspark_pgwal.batch import partitions_of, read_partition
 from pyspark_pgwal.pgwal_options import PgWalOptions, refuse_other_system
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import log_end
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.live import LiveFiles
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.spill import is_followed
+from walkeeper_wal.wal_errors import HistoryError
 
 Offset = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.s3_server import S3Server, s3_server
 from walkeeper_archive.archive import Archive, ArchivePlace, Put, archives_at, open_archive
-from walkeeper_archive.errors import (
+from walkeeper_archive.archive_errors import (
     ArchiveConflict,
     ArchiveDamaged,
     ArchiveError,

@@ -121,7 +121,7 @@ def test_a_segment_in_pg_wal_is_not_missing_and_a_standby_gets_the_advice_to_str
 def test_a_missing_history_would_end_a_recovery_on_an_older_timeline(archive: Archive) -> None:
     archive.delete(next(o for o in archive.objects(2) if o.path.endswith("history.sha256")))
     archive.delete(next(o for o in archive.objects(2) if o.path.endswith(".history")))
-    with pytest.raises(Refused, match="goes on behind that promotion"):
+    with pytest.raises(Refused, match="goes on after that promotion"):
         restored(archive, "00000002.history")
     remove(archive, segment(1, 3), segment(1, 4), segment(1, 5))
     for folder in Path(archive.url.removeprefix("file://")).iterdir():

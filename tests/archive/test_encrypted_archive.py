@@ -12,7 +12,7 @@ import pytest
 from tests.archive.test_verification import MB, SYSTEM_ID, wal_of
 from tests.support.s3_server import BUCKET, s3_server
 from walkeeper_archive.archive import Archive, Put, open_archive
-from walkeeper_archive.errors import ArchiveDamaged, KeyUnknown
+from walkeeper_archive.archive_errors import ArchiveDamaged, KeyUnknown
 from walkeeper_archive.layout import Packing, WalFile, history_file, segment_file
 from walkeeper_archive.own_keys import own_keys, use_keys
 from walkeeper_archive.sealing import KeyRing, parse_keys
@@ -20,9 +20,9 @@ from walkeeper_archive.verification import survey, verify
 from walkeeper_cli.program import run
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles, WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 OLD, NEW = f"2025 {'11' * 32}\n", f"2026a {'22' * 32}\n"
 PACKINGS = list(Packing)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proposer.test_logical_check import SEGMENT, START, made_log
 from walkeeper_archive.archive import Archive, open_archive
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_cli.archive.keep_values import KeepFrom

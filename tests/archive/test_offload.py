@@ -17,7 +17,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import LIMIT_S, until
 from tests.support.wal_maker import WalMaker
 from walkeeper_archive.archive import Archive, open_archive
-from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveUnavailable
 from walkeeper_archive.layout import Kind, Packing, WalFile, history_file, partial_file
 from walkeeper_archive.object_store import ObjectStore, StoredObject
 from walkeeper_archive.verification import survey, verify
@@ -29,7 +29,7 @@ from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_safekeeper.archiving import archive_survey, archived_wal, offload
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
 from walkeeper_safekeeper.archiving.offload import Offload
-from walkeeper_safekeeper.settings import ArchiveSettings
+from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings
 
 MB = 1 << 20
 SYSTEM_ID = 7_000_000_000_000_000_001
@@ -226,7 +226,7 @@ def test_a_directory_that_is_away_for_long_is_reported_once(
     log = FakeLog(wal_with(*[300_000] * 12))
     log.run(archive, log.maker.start_lsn, has=lambda made: made.failures > 4)
     told = [record.getMessage() for record in caplog.records]
-    assert len([text for text in told if "what is in the archive" in text]) == 1
+    assert len([text for text in told if "cannot list the archive" in text]) == 1
     assert len([text for text in told if "cannot archive" in text]) == 1
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.archive.cloud_servers import azure_server, gcs_server, has_azurite
 from tests.support.s3_server import BUCKET, S3Server, s3_server
 from walkeeper_archive.archive import Archive, Put
+from walkeeper_archive.archive_errors import ArchiveConflict, ArchiveUnavailable, ForeignArchive
 from walkeeper_archive.cloud_store import CloudStore
-from walkeeper_archive.errors import ArchiveConflict, ArchiveUnavailable, ForeignArchive
 from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.local_store import LocalStore
 from walkeeper_archive.object_store import ObjectStore

@@ -20,8 +20,8 @@ from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
 from walkeeper_cli.program import COMMANDS, cli, run
 from walkeeper_common.addresses import is_loopback, parse_address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.settings import ProposerSettings
-from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
+from walkeeper_proposer.proposer_settings import ProposerSettings
+from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings, SafekeeperSettings
 
 THREE = "h1:1,h2:2,h3:3"
 
@@ -41,8 +41,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(settings)
         return 0
 
-    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", run_daemon)
-    monkeypatch.setattr("walkeeper_proposer.daemon.run", run_daemon)
+    monkeypatch.setattr("walkeeper_safekeeper.safekeeper_daemon.run", run_daemon)
+    monkeypatch.setattr("walkeeper_proposer.proposer_daemon.run", run_daemon)
     return seen
 
 
@@ -85,7 +85,7 @@ def test_the_console_script_refuses_to_run_without_assertions() -> None:
 def test_naming_a_command_does_not_import_the_others() -> None:
     code = (
         "import sys; from walkeeper_cli.program import run; run(['attach', '--help']); "
-        "heavy = {'asyncpg', 'uvloop', 'psycopg', 'walkeeper_safekeeper.daemon'}; "
+        "heavy = {'asyncpg', 'uvloop', 'psycopg', 'walkeeper_safekeeper.safekeeper_daemon'}; "
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     done = subprocess.run(
@@ -246,7 +246,7 @@ def test_a_misspelt_variable_is_reported(
 
 
 def test_a_daemons_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", lambda settings: 1)
+    monkeypatch.setattr("walkeeper_safekeeper.safekeeper_daemon.run", lambda settings: 1)
     assert run(["safekeeper", "--id", "1", "--data-dir", "/d", "--listen", "127.0.0.1:0"]) == 1
 
 
@@ -256,7 +256,7 @@ def test_an_expected_error_is_one_line_and_exit_1(
     def refuse(settings: object) -> int:
         raise Refused("first\n\tsecond")
 
-    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", refuse)
+    monkeypatch.setattr("walkeeper_safekeeper.safekeeper_daemon.run", refuse)
     assert run(["safekeeper", "--id", "1", "--data-dir", "/d", "--listen", "127.0.0.1:0"]) == 1
     assert capsys.readouterr().err == "walkeeper: error: first second\n"
 

@@ -192,7 +192,7 @@ def test_a_log_that_nobody_tells_of_has_no_facts() -> None:
         "no safekeeper that was asked has this log: hNone:1 (does not answer), safekeeper 2" in said
     )
     assert "None, " not in said and "commits hang;" not in said
-    assert verdict(document(DOWN, members=[]))[1] == f"no quorum: none answers of {AWAY}"
+    assert verdict(document(DOWN, members=[]))[1] == f"no quorum: none of {AWAY} answers"
     assert [row.split()[2] for row in said.splitlines()[1:3]] == ["DOWN", "ERROR"]
 
 

@@ -27,19 +27,19 @@ from walkeeper_lab.local.child_process import ChildProcess
 from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Stop
-from walkeeper_proposer.daemon import _Life, _refuse_or_go_on
-from walkeeper_proposer.monitoring import endpoints
 from walkeeper_proposer.postgres.commit_times import CommitTimes
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.proposer_daemon import _Life, _refuse_or_go_on
+from walkeeper_proposer.proposer_monitoring import endpoints
+from walkeeper_proposer.proposer_settings import ProposerSettings
 from walkeeper_proposer.repairs import Repairs
-from walkeeper_proposer.settings import ProposerSettings
-from walkeeper_safekeeper.daemon import start_in
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.hosting.readable_log import ReadableLog
 from walkeeper_safekeeper.replication.opened_log import Catalog
+from walkeeper_safekeeper.safekeeper_daemon import start_in
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.server import serve
-from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 DAEMON = """

@@ -33,7 +33,7 @@ from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_safekeeper.disk.disk_space import DiskSpace
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
-from walkeeper_safekeeper.monitoring import endpoints
+from walkeeper_safekeeper.safekeeper_monitoring import endpoints
 
 QUIET = Endpoints(not_ready=lambda: None, status=dict, samples=list)
 ASK = b"GET /health HTTP/1.1\r\nHost: walkeeper\r\n\r\n"

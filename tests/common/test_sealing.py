@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from walkeeper_archive.errors import ArchiveDamaged, ArchiveError, KeyUnknown
+from walkeeper_archive.archive_errors import ArchiveDamaged, ArchiveError, KeyUnknown
 from walkeeper_archive.sealing import parse_keys, seal, unseal
 
 MB = 1 << 20

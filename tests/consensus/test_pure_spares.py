@@ -37,7 +37,7 @@ from walkeeper_proposer.consensus.members.repairing import (
     Held,
     Repair,
 )
-from walkeeper_proposer.consensus.members.sparing import SpareGoal, change_spares
+from walkeeper_proposer.consensus.members.spares import SpareGoal, change_spares
 from walkeeper_safekeeper.consensus.member_register import changed
 
 GRACE_S = 60.0

@@ -21,13 +21,13 @@ from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import LSN_MAX, Lsn, segment_name
 from walkeeper_history.rows.stats import Stats
-from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history, passes_through
 from walkeeper_wal.sources.threaded_reading import sweep
 from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 MB = 1 << 20
 SHA = hashlib.sha1(b"x").hexdigest()

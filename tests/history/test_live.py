@@ -22,12 +22,12 @@ from tests.support.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.live import LiveFiles
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import SegmentReader
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:

@@ -13,11 +13,11 @@ from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import Stats
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
 from walkeeper_wal.sources.threaded_reading import sweep
 from walkeeper_wal.sources.wal_files import LocalFiles, WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def tail(maker: WalMaker, end: int, *, pack: bool = False) -> tuple[str, bytes]:

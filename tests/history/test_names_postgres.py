@@ -15,7 +15,7 @@ from pyspark_pgwal.pgwal_options import PgWalOptions
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 

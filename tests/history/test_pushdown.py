@@ -27,10 +27,10 @@ from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 Row = dict[str, Any]

@@ -26,10 +26,10 @@ from tests.support.waiting import LIMIT_S, wait_until
 from tests.support.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.tables import TABLE_NAMES, table
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import SegmentReader
+from walkeeper_wal.wal_errors import HistoryError
 
 # py4j leaves sockets to the collector.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -13,7 +13,7 @@ from pyspark_pgwal.stream_reader import Offset, PgWalStreamReader
 from tests.history.test_archives import MB, files_of, filled, lay
 from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 OTHER = 7_000_000_000_000_000_002
 

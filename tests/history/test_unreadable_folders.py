@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.history.test_archives import files_of, lay, made_stream
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, refused: Path, error: type[OSError]) -> None:

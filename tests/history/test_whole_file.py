@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.waiting import LIMIT_S
 from walkeeper_history.whole_file import whole_file
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def test_a_file_has_what_it_had_until_the_whole_is_there(tmp_path: Path) -> None:

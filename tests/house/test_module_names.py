@@ -12,26 +12,24 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from tests.support.folders import PRODUCT, ROOT
+from walkeeper_cli.commands.history import command as history
+from walkeeper_cli.program import COMMANDS
 
-# A module in one of these folders may have the name of the part that it is about.
+# A module of the product has a name of its own. Only a command's module, in the folder of its
+# group, may share its name with the library that performs the command.
+COMMAND_FOLDERS: dict[str, Iterable[str]] = {
+    "cli/walkeeper_cli/commands": COMMANDS,
+    "cli/walkeeper_cli/history": history.commands,
+}
+# A module in one of these folders of tests may have the name of the part that it is about.
 NAMED_AFTER_ITS_PART = {
-    "cli/walkeeper_cli/commands": "a command, and the library that performs it",
-    "cli/walkeeper_cli/history": "a command of `walkeeper history`, and the library's module",
     "tests/proof/fuzz": "a target of the fuzzer, and the module under attack",
     "tests/proof/mutants": "the mutants of a rule, and the module that has the rule",
     "tests/proof/sim": "a simulated part, and the real one",
-    "tests/with_postgres": "a subject on real servers, and the same one without them",
 }
 MAY_OCCUR_TWICE = {
     "benchmark": "a benchmark for each package, run as `python -m tests.PACKAGE.benchmark`",
     "conftest": "pytest's name",
-    "daemon": "one for each daemon",
-    "driver": "one for each core, with the same place in its package",
-    "errors": "one for each library, for its callers",
-    "metrics": "one for each daemon: the definitions of its figures",
-    "monitoring": "one for each daemon: its --http",
-    "proposer_node": "explored, it steps the core alone; simulated, it runs the driver too",
-    "settings": "one for each daemon",
 }
 PYTHONS_OWN = ("__init__", "__main__")
 FILES_OF_AN_EXAMPLE = ("click.py", "read.py", "script.py", "test_x.py", "test_z.py")
@@ -46,11 +44,18 @@ def modules() -> list[PurePosixPath]:
     return [PurePosixPath(path.relative_to(ROOT)) for path in sorted(paths)]
 
 
+def has_a_name_of_another(path: PurePosixPath) -> bool:
+    """Return True if a convention gives the module the name of a command or of another part."""
+    folder = str(path.parent)
+    commands = {name.replace("-", "_") for name in COMMAND_FOLDERS.get(folder, ())}
+    return folder in NAMED_AFTER_ITS_PART or path.stem in commands
+
+
 def doubles(paths: Iterable[PurePosixPath]) -> dict[str, list[str]]:
     """Return each name that several modules have, although no reason is given for it."""
     places: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        if path.stem not in PYTHONS_OWN and str(path.parent) not in NAMED_AFTER_ITS_PART:
+        if path.stem not in PYTHONS_OWN and not has_a_name_of_another(path):
             places[path.stem].append(str(path))
     return {
         name: found
@@ -66,13 +71,23 @@ def test_a_module_name_that_occurs_twice_has_a_reason() -> None:
 def test_each_reason_is_still_needed() -> None:
     names = [path.stem for path in modules()]
     assert not [name for name in MAY_OCCUR_TWICE if names.count(name) < 2]
-    assert not [folder for folder in NAMED_AFTER_ITS_PART if not (ROOT / folder).is_dir()]
+    folders = (*NAMED_AFTER_ITS_PART, *COMMAND_FOLDERS)
+    assert not [folder for folder in folders if not (ROOT / folder).is_dir()]
 
 
 def test_a_second_module_of_a_name_is_seen() -> None:
     known = PurePosixPath("common/walkeeper_common/quorum.py")
     assert doubles([known, PurePosixPath("pager/walkeeper_pager/quorum.py")]).keys() == {"quorum"}
     assert not doubles([known, PurePosixPath("tests/proof/mutants/quorum.py")])
+
+
+def test_a_command_alone_shares_its_name_with_the_library() -> None:
+    folder = PurePosixPath("cli/walkeeper_cli/commands")
+    attach, quorum = (PurePosixPath(f"x/walkeeper_x/{name}.py") for name in ("attach", "quorum"))
+    assert not doubles([attach, folder / "attach.py"])
+    assert doubles([quorum, folder / "quorum.py"]).keys() == {"quorum"}
+    find = PurePosixPath("analysis/walkeeper_history/find.py")
+    assert not doubles([find, PurePosixPath("cli/walkeeper_cli/history/find.py")])
 
 
 def mentions() -> Iterable[tuple[str, str]]:

@@ -31,7 +31,7 @@ from walkeeper_common.shell.process.version import UNKNOWN, program_version
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 from walkeeper_fastpath.switch import state
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # The text at https://www.apache.org/licenses/LICENSE-2.0.txt, byte for byte.

@@ -21,7 +21,7 @@ from tests.support.folders import ROOT
 from walkeeper_admin import status
 from walkeeper_cli.program import cli
 from walkeeper_common.addresses import parse_address
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 REFERENCE = ROOT / "docs" / "reference"
 COLUMNS = 125

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from walkeeper_pager.daemon import storage_failures
 from walkeeper_pager.page_table import PageTable
-from walkeeper_wal.errors import HistoryError
+from walkeeper_pager.pager_daemon import storage_failures
+from walkeeper_wal.wal_errors import HistoryError
 
 
 @pytest.mark.parametrize(

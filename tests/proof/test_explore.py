@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from tests.proof.explore import fast_step
-from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
 from tests.proof.explore.breadth_first import explore
+from tests.proof.explore.explored_acceptor import AcceptorNode
 from tests.proof.explore.explored_world import NOBODY, Draft, State, World
 from tests.proof.explore.runs import LARGE, SMALL
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end

@@ -41,7 +41,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Tick,
     WalArrived,
 )
-from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.proposer_driver import Driver
 
 pytestmark = NEEDS_FAST_PATH
 

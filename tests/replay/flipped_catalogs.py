@@ -26,10 +26,10 @@ from walkeeper_cli.program import run
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.redo.base import FILENODE_MAP, BaseDirectory
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 BEFORE = """
 CREATE TYPE mood AS ENUM ('calm', 'wild');

@@ -20,9 +20,9 @@ from walkeeper_replay.changes.change_reader import CUT_OFF
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Problem, make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {

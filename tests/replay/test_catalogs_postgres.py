@@ -22,9 +22,9 @@ from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import HEIRS, TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}

@@ -23,7 +23,7 @@ from walkeeper_replay.changes.changed_values import UNKNOWN_VALUE, ChangedValues
 from walkeeper_replay.lakes.change_folds import NO_END, folded, parts_of
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 COLUMNS = tuple(
     Attribute(name, number, 23, -1, 4, 4) for number, name in enumerate(("id", "part", "v"), 1)

@@ -33,9 +33,9 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN
 from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.streams.one_stream import STATE, only_one
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]

@@ -26,7 +26,7 @@ from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_replay.streams.open_changes import OpenChanges
 from walkeeper_replay.tuples.xids import Xids
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 LATER_CATALOGS = ("pg_proc", "pg_operator", "pg_collation")
 OURS, OTHERS = Scope(("orders",), "postgres"), Scope(("late",), "postgres")

@@ -9,9 +9,9 @@ import pytest
 
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.changes.commit_range import CommitRange
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.wal_errors import HistoryError
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

@@ -185,7 +185,7 @@ def test_relation_stays_where_states_of_earlier_versions_have_it() -> None:
 def test_installation_without_a_compiler_says_what_to_do(name: str, module: str) -> None:
     program = (
         f"import sys; sys.modules['walkeeper_replay.{name}._{name}'] = None\n"
-        "from walkeeper_wal.errors import NotCompiled\n"
+        "from walkeeper_wal.wal_errors import NotCompiled\n"
         f"try: import walkeeper_replay.{name}.{module}\n"
         "except NotCompiled as error: sys.exit(str(error))\n"
     )

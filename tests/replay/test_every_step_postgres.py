@@ -25,9 +25,9 @@ from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 Row = tuple[str | None, ...]

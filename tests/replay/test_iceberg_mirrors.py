@@ -12,7 +12,7 @@ import pytest
 from walkeeper_replay.lakes import iceberg_mirrors
 from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors, filter_of
 from walkeeper_replay.lakes.lake_mirrors import MIRROR, SCD2
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")
 pytestmark = [

@@ -22,7 +22,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.lakes.lake_tables import LSN, DeltaChanges, IcebergChanges
 from walkeeper_replay.streams.change_windows import ChangeStream, Scope
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
 pytest.importorskip("pyiceberg", reason="pip install 'walkeeper[lake]'")

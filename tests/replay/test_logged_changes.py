@@ -18,7 +18,7 @@ from tests.support.cluster import lsn_of, walkeeper
 from tests.support.postgres_server import PostgresServer
 from tests.with_postgres.logical_cluster import SETTINGS, LogicalCluster
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = [
     pytest.mark.spark,

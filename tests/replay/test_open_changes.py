@@ -22,7 +22,7 @@ from walkeeper_replay.streams.open_changes import OpenChanges
 from walkeeper_replay.streams.spooled_changes import SpooledChanges
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_replay.tuples.xids import Xids
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 BYTES_MAX = 3 * (EVENT_ROW.itemsize + 8)
 """Memory for three events of `events`."""

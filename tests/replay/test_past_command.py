@@ -24,7 +24,7 @@ from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import coverage_of
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}

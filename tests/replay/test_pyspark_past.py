@@ -15,7 +15,7 @@ from pyspark_pgwal.logical_tables import LoggedOptions
 from pyspark_pgwal.replayed_tables import PastOptions, past_reader
 from tests.replay.test_past_command import SETTINGS, Shop
 from tests.support.postgres_server import PostgresServer
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 # py4j leaves sockets to the collector.
 pytestmark = [

@@ -11,9 +11,9 @@ import pytest
 from tests.history.made_wal import MemoryFiles, planned, write_segments
 from tests.history.test_reading import body_wal, rows_of
 from walkeeper_replay.redo.wal_pass import Passed, pass_over
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.reading import Batch
+from walkeeper_wal.wal_errors import HistoryError
 
 SEGMENTS = 6
 LIMIT_S = 30

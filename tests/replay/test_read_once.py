@@ -24,11 +24,11 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import Reading
 from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, read_each
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

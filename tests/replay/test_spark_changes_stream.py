@@ -23,7 +23,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import LIMIT_S
 from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.streams.change_ranges import ChangeRanges
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 # py4j leaves sockets to the collector.
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]

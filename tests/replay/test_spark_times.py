@@ -21,7 +21,7 @@ from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 # py4j leaves sockets to the collector.
 pytestmark = [

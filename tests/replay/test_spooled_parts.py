@@ -10,7 +10,7 @@ import pytest
 from tests.replay.test_change_folds import piece_of
 from walkeeper_replay.changes.change_rows import INSERT, FoundChanges
 from walkeeper_replay.lakes.spooled_parts import SpooledParts
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def part(commit: int, count: int = 50, commits: int = 1) -> FoundChanges:

@@ -28,10 +28,10 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import pass_over
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import Batch
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 LSNS = int(os.environ.get("REPLAY_LSNS") or 4)

@@ -14,8 +14,8 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.retention import LOW_MARK, copied_from
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 SEGMENT = 1 << 20
 FIRST = Lsn(5 * SEGMENT)

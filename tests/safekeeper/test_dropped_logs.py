@@ -21,7 +21,7 @@ from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, Pre
 from walkeeper_safekeeper.disk.dropped_logs import DroppedLogs
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_sessions import Session
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.storage import tombstones
 from walkeeper_safekeeper.storage.tombstones import DROPPED_MAX, Tombstone, Tombstones
 

@@ -13,9 +13,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_safekeeper.archiving import back_fill
 from walkeeper_safekeeper.archiving.back_fill import BackFill
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 
 SEGMENT_BYTES = 1 << 20
 

@@ -8,7 +8,7 @@ from tests.safekeeper.test_dropped_logs import make, on_safekeeper
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.hosting.log_status import log_status
-from walkeeper_safekeeper.metrics import OF_LOG
+from walkeeper_safekeeper.safekeeper_metrics import OF_LOG
 
 
 def test_wal_in_the_archive_is_not_kept_on_the_disk(tmp_path: Path) -> None:

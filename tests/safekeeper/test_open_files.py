@@ -26,11 +26,11 @@ from walkeeper_common.shell.process.descriptors import (
     kept_files_allowed,
     waiting_allowed,
 )
-from walkeeper_safekeeper.daemon import PROPOSERS_MAX, line_limits
 from walkeeper_safekeeper.disk.open_files import RESERVED, OpenFiles
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_daemon import PROPOSERS_MAX, line_limits
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 
 PIECE = 64

@@ -38,10 +38,10 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, encode
 from walkeeper_common.wire.messages import AcceptorGreeting, Reject
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, Received
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_safekeeper import daemon
+from walkeeper_safekeeper import safekeeper_daemon
 from walkeeper_safekeeper.connections import new_connection
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.server import PlainPeers
-from walkeeper_safekeeper.settings import SafekeeperSettings
 
 LOGIN = {"user": "wk", "database": "replication", "replication": "true"}
 
@@ -407,18 +407,18 @@ def test_a_daemon_starts_with_its_own_file_alone(
     use_credentials(None if role is None else files.path(role, name))
     chosen = replace(SafekeeperSettings(1, "/nowhere", ("127.0.0.1", 0)), **settings)
     with contextlib.nullcontext() if said is None else pytest.raises(Refused, match=said):
-        daemon._refuse_wrong_file(chosen)
+        safekeeper_daemon._refuse_wrong_file(chosen)
 
 
 def test_an_open_door_is_named_and_a_closed_one_is_not(files: TlsFiles) -> None:
     outside = SafekeeperSettings(1, "/nowhere", ("10.0.0.1", 5454))
     with pytest.raises(Refused, match=r"add --tls FILE, listen on 127\.0\.0\.1"):
-        daemon._refuse_open_door(outside)
-    daemon._refuse_open_door(replace(outside, allow_unauthenticated=True))
+        safekeeper_daemon._refuse_open_door(outside)
+    safekeeper_daemon._refuse_open_door(replace(outside, allow_unauthenticated=True))
     use_credentials(files.path(Role.SAFEKEEPER, "1"))
-    daemon._refuse_open_door(outside)
-    assert not daemon.open_doors(outside)
-    (warning,) = daemon.open_doors(replace(outside, allow_unauthenticated=True))
+    safekeeper_daemon._refuse_open_door(outside)
+    assert not safekeeper_daemon.open_doors(outside)
+    (warning,) = safekeeper_daemon.open_doors(replace(outside, allow_unauthenticated=True))
     assert "10.0.0.1 can read and write the WAL" in warning
     with pytest.raises(Refused, match="--http"):
-        daemon._refuse_open_door(replace(outside, http=("10.0.0.1", 7676)))
+        safekeeper_daemon._refuse_open_door(replace(outside, http=("10.0.0.1", 7676)))

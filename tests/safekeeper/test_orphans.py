@@ -174,7 +174,7 @@ def test_the_beginning_of_a_tail_without_end_is_kept(shelf: Shelf) -> None:
     maker = made_wal(2 * SEGMENT_BYTES)
     store, begin = store_with(maker), maker.records[2].end_lsn
     said = Orphans(shelf, tail_bytes_max=20_000).keep(store, HISTORY, begin)
-    assert said is not None and f"behind it up to {maker.records[-1].end_lsn} is not" in said
+    assert said is not None and f"after it up to {maker.records[-1].end_lsn} is not" in said
     assert f"_{begin + 20_000}_".replace("/", "-") in shelf.names()[0]
 
 

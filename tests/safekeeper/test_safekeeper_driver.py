@@ -27,12 +27,12 @@ from walkeeper_common.wire.messages import (
     RejectCode,
 )
 from walkeeper_fastpath.switch import append_path
-from walkeeper_safekeeper import driver
+from walkeeper_safekeeper import safekeeper_driver
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import PERSIST_COMMIT_TICKS
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 SEGMENT_BYTES = 65536
@@ -275,7 +275,7 @@ def test_wal_that_the_page_cache_lacks_is_read_on_the_thread(
 
 def test_many_new_records_are_walked_on_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = tip_bench(monkeypatch)
-    monkeypatch.setattr(driver, "FIND_BYTES_MAX", 100)
+    monkeypatch.setattr(safekeeper_driver, "FIND_BYTES_MAX", 100)
     learned: list[WalkeeperError | None] = []
     assert bench.driver.find_whole(learned.append)
     assert not learned and len(bench.others.jobs) == 1

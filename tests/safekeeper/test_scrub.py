@@ -24,10 +24,10 @@ from walkeeper_common.shell.process.worker_thread import WorkerThread
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest, ProposerElected
 from walkeeper_safekeeper.archiving.range_digests import Comparison
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting import scrub
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.record_steps import Step, step
 from walkeeper_safekeeper.storage.wal_store import WalStore
 

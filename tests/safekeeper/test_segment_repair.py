@@ -12,7 +12,7 @@ import pytest
 from tests.safekeeper.test_wal_store import filled, plain_wal
 from tests.safekeeper.test_whole_records import whole_end
 from tests.support.faulty_disk import FaultyDisk
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.process.worker_thread import WorkerThread

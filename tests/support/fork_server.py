@@ -34,8 +34,16 @@ REQUEST_BYTES_MAX = 1 << 17
 PASSED = 3  # descriptors of a request
 # The command that each family is named after, and the modules that it imports only when it runs.
 LATER = {
-    "safekeeper": ("walkeeper_safekeeper.daemon", "walkeeper_safekeeper.settings", "psycopg"),
-    "proposer": ("walkeeper_proposer.daemon", "walkeeper_proposer.settings", "asyncpg"),
+    "safekeeper": (
+        "walkeeper_safekeeper.safekeeper_daemon",
+        "walkeeper_safekeeper.safekeeper_settings",
+        "psycopg",
+    ),
+    "proposer": (
+        "walkeeper_proposer.proposer_daemon",
+        "walkeeper_proposer.proposer_settings",
+        "asyncpg",
+    ),
     "settle": (
         "walkeeper_admin.archive_status",
         "walkeeper_admin.check.all_checks",

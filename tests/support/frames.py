@@ -8,10 +8,10 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.wire.framing import FRAME_HEAD, FrameReader, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse
 from walkeeper_fastpath.ports import TakeFrames
-from walkeeper_proposer import driver as proposing
+from walkeeper_proposer import proposer_driver as proposing
 from walkeeper_proposer.consensus import proposer_events as proposer
 from walkeeper_safekeeper.consensus.acceptor_events import Received
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 
 def frames_of(*messages: Message) -> bytearray:

@@ -53,8 +53,8 @@ from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.retention import remove_unwanted
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 

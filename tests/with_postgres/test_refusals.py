@@ -14,7 +14,7 @@ from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_lab.local.tcp_ports import free_port
-from walkeeper_safekeeper.daemon import PROPOSERS_MAX
+from walkeeper_safekeeper.safekeeper_daemon import PROPOSERS_MAX
 
 pytestmark = pytest.mark.postgres
 

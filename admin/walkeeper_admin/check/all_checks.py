@@ -95,7 +95,7 @@ async def _followed(settings: CheckSettings, dsn: str) -> AsyncIterator[Finding]
 async def _ancestry(settings: CheckSettings, dsn: str) -> Finding:
     """Return OK if this standby's WAL is the log's, byte for byte where they are compared."""
     from walkeeper_restore.standby_check.checking import Where
-    from walkeeper_restore.standby_check.vouching import vouch
+    from walkeeper_restore.standby_check.replayed_wal import vouch
     from walkeeper_restore.wal_source import ArchivedWal
 
     url = settings.archive

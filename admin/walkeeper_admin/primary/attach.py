@@ -43,6 +43,7 @@ from walkeeper_admin.primary.standby_names import (
 )
 from walkeeper_admin.primary.standby_slots import ahead_warnings
 from walkeeper_common.errors import Refused
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_proposer.postgres.primary_sql import connected
 
 CAUGHT_UP_BYTES = 1 << 20
@@ -197,10 +198,9 @@ async def _caught_up_proposers(
 
     Raise Refused if that takes too long.
     """
-    said = ""
+    last_text = LastText()
 
     async def look() -> list[Standby] | str:
-        nonlocal said
         rows = await standbys(sql)
         proposers = _meant(rows, settings.application_name)
         if not proposers:
@@ -209,9 +209,8 @@ async def _caught_up_proposers(
             for proposer in proposers:
                 await _refuse_hidden(sql, proposer)
             lacking = next(filter(None, map(_not_ready, proposers)), "")
-        if lacking and lacking != said:
+        if lacking and last_text.changes_to(lacking):
             say(f"waiting: {lacking}")
-            said = lacking
         return lacking or proposers
 
     return await _wait(look, settings.timeout_s)

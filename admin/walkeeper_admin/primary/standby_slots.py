@@ -32,7 +32,7 @@ async def ahead_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) 
         return []
     value = ", ".join([*listed, str(physical.slot_name)])
     return [
-        f"consumers of {logical.application_name} may be told of a commit that no quorum of "
+        f"consumers of {logical.application_name} may receive a commit that no quorum of "
         f"{physical.application_name} has, and that a primary restored from there lacks; to hold "
         f"it back until then: ALTER SYSTEM SET {PARAMETER} = {string_literal(value)} and reload"
     ]

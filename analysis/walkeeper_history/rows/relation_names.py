@@ -24,8 +24,8 @@ import numpy as np
 
 from walkeeper_history.rows.file_uses import FileUses, MadeFile, Relation
 from walkeeper_history.time_text import parse_time
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 FORMAT = 1
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ class NamedRelation:
 class Tenancy:
     """The commits in (after, until] in which a relation had a file, as replayed catalogs know it.
 
-    It had the file from `begin` on, and from `known_from` on the catalogs tell of all others.
+    It had the file from `begin` on. From `known_from` on the catalogs name all other owners.
     """
 
     begin: int

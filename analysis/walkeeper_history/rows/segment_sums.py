@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from walkeeper_history.rows.stats import Stats
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.versions import MAJORS, RMGR_IDS, WalVersion
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
 from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, in_order, reader_of
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 if TYPE_CHECKING:
     from walkeeper_wal.records._walk import SegmentSums

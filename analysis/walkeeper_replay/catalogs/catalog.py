@@ -28,7 +28,7 @@ from walkeeper_replay.text.value_text import (
     pseudo_types,
 )
 from walkeeper_replay.tuples.toast import unpacked
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 KINDS_WITH_ROWS = ("r", "m", "t")
 _WITHOUT_ROWS = {

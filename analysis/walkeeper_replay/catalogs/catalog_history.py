@@ -54,11 +54,11 @@ from walkeeper_replay.text.database_text import codec_of
 from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.xids import NEVER, Xids
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 PASSES_MAX = 4
 Decode = Callable[[CatalogFiles], Iterable[Part[Taken]]]

@@ -18,8 +18,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.redo.apply import BROKEN, SLOTS
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.tuples.row_versions import Versions
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 _REMEDY = "this copy of the WAL or of the base backup is damaged: read another copy of them"
 

@@ -20,8 +20,8 @@ from walkeeper_replay.redo.decoded_window import DecodedWindow
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.redo.wal_pass import Consumer
 from walkeeper_replay.tuples.xids import Xids
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.wal_errors import HistoryError
 
 
 @dataclass(slots=True)

@@ -78,11 +78,11 @@ from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.coverage import COMPLETE, reason
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _OPERATIONS = np.zeros(8, np.uint8)  # by the kind of an event
 _OPERATIONS[[INSERTED, NEW, DELETED]] = INSERT, UPDATE, DELETE

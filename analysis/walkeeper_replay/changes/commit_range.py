@@ -12,7 +12,7 @@ from typing import Self
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 
 @dataclass(frozen=True, slots=True)

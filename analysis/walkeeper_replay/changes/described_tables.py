@@ -19,7 +19,7 @@ from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.changes.change_events import TableFile
 from walkeeper_replay.redo.store import Relation
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 

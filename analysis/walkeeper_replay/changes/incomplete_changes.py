@@ -3,7 +3,7 @@
     incomplete(changes) -> [Incomplete("public.t", "values … as bytes", 3, 0x15E8000, …), …]
 
 Contract: each change whose coverage is not that of SELECT's rows is counted, and no other one. A
-change behind a gap in the WAL is none of them: the reader named the gap, and its caller reads on.
+change after a gap in the WAL is none of them: the reader named the gap, and its caller reads on.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import Coverage, reason, together
 from walkeeper_replay.tuples.commits import Commit
-from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.sources.entry_files import EntryFiles
+from walkeeper_wal.wal_errors import DamagedWal
 
 Row = dict[str, str | None]
 

@@ -22,8 +22,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.changes.change_rows import DELETE, TRUNCATE, UPDATE, Piece
 from walkeeper_replay.changes.changed_values import UNKNOWN_TYPE
 from walkeeper_replay.columns.columns_of_rows import AS_OIDS
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 KNOWN_WHOLE = frozenset({UNKNOWN_TYPE, AS_OIDS})
 NO_END = -1

@@ -19,9 +19,9 @@ from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.lakes.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
 from walkeeper_replay.lakes.lake_tables import APPLICATION, LSN, delta_api
 from walkeeper_replay.lakes.large_folds import Span
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 _PUT, _TAKE, _ADD = 0, 1, 2
 _MICROSECONDS = 'Timestamp(Microsecond, Some("UTC"))'

@@ -26,8 +26,8 @@ from walkeeper_replay.lakes.change_folds import has_key_of
 from walkeeper_replay.lakes.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
 from walkeeper_replay.lakes.lake_tables import FACTS, LSN, iceberg_catalog, refuse_facts
 from walkeeper_replay.lakes.large_folds import Span
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 OWNER = "walkeeper.owner"
 _METRICS = "write.metadata.metrics.column"

@@ -38,9 +38,9 @@ from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.table_at import coverage_of
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.wal_errors import HistoryError
 
 MIRROR, SCD2 = "mirror", "scd2"
 BEGAN, BEGAN_AT, ENDED, ENDED_AT = "valid_from_lsn", "valid_from", "valid_to_lsn", "valid_to"

@@ -20,7 +20,7 @@ from typing import Any
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import row_groups
 from walkeeper_replay.changes.change_rows import SCHEMA
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 APPLICATION = "walkeeper"
 LSN, FACTS = "walkeeper.lsn", "walkeeper.facts"

@@ -31,11 +31,11 @@ from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.redo.tablespaces import Tablespaces
 from walkeeper_replay.redo.wal_pass import xlog_records
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch
 from walkeeper_wal.sources.segment_timelines import passes_through
+from walkeeper_wal.wal_errors import HistoryError
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
 FILENODE_MAP = "pg_filenode.map"

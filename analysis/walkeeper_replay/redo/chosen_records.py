@@ -6,7 +6,7 @@
 
 Contract: consumers of `pass_over` find in such a batch, record for record, what they find in the
 whole one, with the same LSNs. Control records are those of transactions, checkpoints and whole
-files, and those that change a catalog. Bare are the first record of each xid and the last record.
+files, and those that change a catalog. The first record of each xid and the last record are bare.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChosenRecords(Batch):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The blocks of one part of so many, of some relations, and all blocks of others."""
+    """The part `part` of `parts` of the blocks of `relations`, and all blocks of `whole`."""
 
     relations: frozenset[Relation]
     whole: frozenset[Relation]

@@ -1,9 +1,9 @@
 """Files that transactions changed rows in: the WAL knows this of a table without its name.
 
     heaps = HeapFiles(); heaps.add(batch)
-    heaps.changed -> [Relation, …]          those with changed rows
-    heaps.touched() -> {Relation: xids}     those with changed rows or dropped, and by whom
-    heaps.made -> {Relation: xid}           those that were not there before the WAL
+    heaps.changed -> [Relation, …]          files with changed rows
+    heaps.touched() -> {Relation: xids}     files with changed rows or dropped, and by which xids
+    heaps.made -> {Relation: xid}           files that were not there before the WAL
     heaps.dropped -> {Relation: xid}        the transaction that dropped it
 
 Contract: files of users' tables, their TOAST, and catalogs that were rewritten. The files that

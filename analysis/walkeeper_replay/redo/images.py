@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
-from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.records.walk import HAS_IMAGE
 from walkeeper_wal.sources.reading import Batch
+from walkeeper_wal.wal_errors import DamagedWal
 
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 

@@ -1,5 +1,4 @@
-"""Pages, pieces and a saved state in one SQLite file: what was put since the last save is not there
-after a death.
+"""Pages, pieces and a saved state in one SQLite file. A crash loses what came after the last save.
 
     file = PageFile(path); file.put(rows); file.get(keys); file.save(state)
     file.put_piece(7, data); file.piece(7)       data of the caller's own form
@@ -22,7 +21,7 @@ from zlib import crc32
 
 from walkeeper_replay.redo.apply import GONE
 from walkeeper_replay.redo.page import PAGE_BYTES
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 # 32 kB, so that three pages fit into one of SQLite's without overflow.
 _SETTINGS = (

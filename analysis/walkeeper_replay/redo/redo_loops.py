@@ -7,7 +7,7 @@ A wheel has them. An installation from source makes them where a C compiler is.
 
 from __future__ import annotations
 
-from walkeeper_wal.errors import NotCompiled
+from walkeeper_wal.wal_errors import NotCompiled
 
 try:
     from walkeeper_replay.redo import _redo as loops

@@ -77,7 +77,7 @@ class Extent:
     """The known part of a relation's length."""
 
     begins_empty: bool = False
-    """Its file was made within the WAL, or is in the base: every block of it is known about."""
+    """True if the WAL made its file or the base has it: it is known which blocks there are."""
     blocks: int = 0
 
 

@@ -25,8 +25,8 @@ import numpy as np
 from crc32c import crc32c
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.wal_errors import HistoryError
 
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SPACE = re.compile(r"^([0-9]+) ((?:[^\\\n]|\\.)+)$", re.MULTILINE | re.DOTALL)

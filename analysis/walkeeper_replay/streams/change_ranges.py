@@ -29,9 +29,9 @@ from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Sco
 from walkeeper_replay.streams.one_stream import STATE, only_one
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.streams.spooled_changes import PACKED, SpooledChanges
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 SAVE_BYTES = 256 << 20
 """The state is saved after so much WAL. A restart reads the WAL since then again."""

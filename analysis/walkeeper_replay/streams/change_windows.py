@@ -45,10 +45,10 @@ from walkeeper_replay.redo.wal_pass import xlog_records
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES, OpenChanges
 from walkeeper_replay.tuples.stored_chunks import StoredChunks
 from walkeeper_replay.tuples.toast import Fetch
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 PAGES_MAX = 1 << 17  # a gigabyte
 _ONLINE_CHECKPOINT, _OLDEST_ACTIVE = 0x10, 80  # a field of CheckPoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from walkeeper_wal.errors import NotCompiled
+from walkeeper_wal.wal_errors import NotCompiled
 
 try:
     from walkeeper_replay.tuples import _tuples as loops

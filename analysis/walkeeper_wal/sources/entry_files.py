@@ -16,7 +16,6 @@ import numpy as np
 from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk, SegmentHeader, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size, parse_segment_name
 from walkeeper_common.postgres.walformat import InvalidWal
-from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.live import LiveFiles
@@ -24,6 +23,7 @@ from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.safekeeper_link import SafekeeperLink
 from walkeeper_wal.sources.segment_timelines import Stretch
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 NO_TIMELINES = 1 << 64
 

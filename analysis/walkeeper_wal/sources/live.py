@@ -23,12 +23,12 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
 from walkeeper_common.timelines import timeline_file_name
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, ServedWal, Unavailable
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
 from walkeeper_wal.sources.wal_files import Ends
+from walkeeper_wal.wal_errors import HistoryError
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}")

@@ -16,7 +16,6 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import (
     HEADER_ROW,
     LONG_HEADER_EXCESS,
@@ -30,6 +29,7 @@ from walkeeper_wal.records.segment import (
     whole_pages,
 )
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
 VECTORS_MAX = 1024  # the limit of one preadv: IOV_MAX

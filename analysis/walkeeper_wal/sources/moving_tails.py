@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, page_header
-from walkeeper_wal.errors import Gone
 from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import Gone
 
 if TYPE_CHECKING:
     from walkeeper_wal.records.segment import Bytes

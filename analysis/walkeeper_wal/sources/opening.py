@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.moving_tails import MovingTails
 from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles, WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 
 def open_files(url: str) -> WalFiles:

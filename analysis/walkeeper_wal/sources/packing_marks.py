@@ -6,7 +6,7 @@ It imports nothing that takes long, since each command looks at a few files befo
 from __future__ import annotations
 
 from walkeeper_archive.sealing import is_sealed
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 MAGIC_BYTES = 8
 SEALED = "sealed"

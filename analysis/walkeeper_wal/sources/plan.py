@@ -24,11 +24,11 @@ from walkeeper_common.postgres.walpages import (
     page_header,
 )
 from walkeeper_common.timelines import timeline_file_name
-from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_wal.records.versions import MAJORS, foreign, unknown_magic
 from walkeeper_wal.sources.archive_names import RECEIPT, ArchivedFile, archived_file, unpacked
 from walkeeper_wal.sources.segment_timelines import Stretch, guessed_history, parse_history
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import LOGICAL_LOG, DamagedWal, HistoryError
 
 Chosen = tuple[int, ArchivedFile, int]
 SAMPLES_MAX = 5  # segments whose headers are compared to find the archive's cluster
@@ -267,7 +267,7 @@ def _samples(segments: list[ArchivedFile]) -> list[ArchivedFile]:
 def _cluster_of_range(
     files: WalFiles, chosen: list[Chosen], cluster: _Cluster, begin_lsn: int, end_lsn: int
 ) -> _Cluster:
-    """Return the cluster of most of a range: before or behind a pg_upgrade it is one cluster's.
+    """Return the cluster of most of a range: before or after a pg_upgrade it is one cluster's.
 
     It must be that of the archive's first or last segment. Else a foreign segment in the middle
     would be read as if it belonged there.

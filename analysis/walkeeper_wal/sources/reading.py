@@ -20,7 +20,6 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, page_header
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.engines import engine
 from walkeeper_wal.records.log_end import later_record
 from walkeeper_wal.records.segment import (
@@ -53,6 +52,7 @@ from walkeeper_wal.sources.plan import PlannedSegment, Problem
 from walkeeper_wal.sources.spill import read_spill
 from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 _REASONS = {
     Stop.ZERO: "invalid record length at {lsn}: wanted 24, got 0",

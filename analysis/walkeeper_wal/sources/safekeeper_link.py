@@ -28,8 +28,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
 from walkeeper_common.shell.tls.own_credentials import own_libpq_parameters
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.wal_errors import HistoryError
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 15.0

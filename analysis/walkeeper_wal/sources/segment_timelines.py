@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.lsn import LSN_MAX
 from walkeeper_common.timelines import timeline_file_lines
-from walkeeper_wal.errors import DamagedWal
+from walkeeper_wal.wal_errors import DamagedWal
 
 
 @dataclass(frozen=True, slots=True)

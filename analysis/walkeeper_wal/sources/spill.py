@@ -14,7 +14,6 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import (
     Bytes,
     copy_payload,
@@ -28,6 +27,7 @@ from walkeeper_wal.records.segment import (
 from walkeeper_wal.records.versions import MAJORS, unknown_magic
 from walkeeper_wal.sources.plan import PlannedSegment
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import HistoryError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_wal.errors import DamagedWal
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.wal_errors import DamagedWal
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -11,9 +11,9 @@ from walkeeper_archive.layout import SEALED_SUFFIX, ZSTD_SUFFIX
 from walkeeper_archive.own_keys import own_keys
 from walkeeper_archive.sealing import unseal
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.packing_marks import MAGIC_BYTES, SEALED, codec_of, refuse_encrypted
+from walkeeper_wal.wal_errors import HistoryError
 
 WAL_BYTES_MAX = 1 << 30  # no segment is longer, so that unpacking stops there
 CHUNK_BYTES = 1 << 20

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from walkeeper_wal.errors import Gone, HistoryError
 from walkeeper_wal.sources.packing_marks import MAGIC_BYTES, codec_of, refuse_encrypted
+from walkeeper_wal.wal_errors import Gone, HistoryError
 
 if TYPE_CHECKING:
     from walkeeper_wal.records.segment import Bytes

@@ -7,7 +7,7 @@ import sys
 import click
 
 from walkeeper_archive.archive import Archive, archives_at
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.operator_text.counts import counted
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.archive_contents import Contents, contents_of
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.pruning import kept_since, prunable

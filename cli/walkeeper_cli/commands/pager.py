@@ -101,7 +101,7 @@ def command(
     assert safekeepers and base and data_dir, f"{wanted=}"
     is_safe = allow_unauthenticated or is_locked()
     refuse_open_door(http, "--http", "read every table", allowed=is_safe, lock=HTTP_LOCK)
-    from walkeeper_pager.daemon import PagerSettings, run
+    from walkeeper_pager.pager_daemon import PagerSettings, run
 
     return run(
         PagerSettings(

@@ -26,7 +26,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.shell.http.http_locks import HTTP_LOCK, is_locked
-from walkeeper_proposer.settings import ProposerSettings
+from walkeeper_proposer.proposer_settings import ProposerSettings
 
 RISK = "see the members and the positions of the log"
 
@@ -148,7 +148,7 @@ def command(
     _check_logical(logical, publications, messages, spool_dir)
     is_safe = allow_unauthenticated or is_locked()
     refuse_open_door(http, "--http", RISK, allowed=is_safe, lock=HTTP_LOCK)
-    from walkeeper_proposer.daemon import run
+    from walkeeper_proposer.proposer_daemon import run
 
     settings = ProposerSettings(
         safekeepers=safekeepers,

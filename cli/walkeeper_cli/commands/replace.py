@@ -60,7 +60,7 @@ class Newcomer(ParamType):
     metavar="ID@H:P",
     envvar="WALKEEPER_WITH",
     help="The newcomer: a running safekeeper without this log, under a new id, or the same one on "
-    "an emptied directory. /zone=NAME behind it names its zone.",
+    "an emptied directory. /zone=NAME after it names its zone.",
 )
 @cluster_option
 @option(

@@ -187,8 +187,8 @@ def command(
     SIGTERM and SIGINT stop it cleanly.
     """
     from walkeeper_archive.layout import Packing
-    from walkeeper_safekeeper.daemon import run
-    from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
+    from walkeeper_safekeeper.safekeeper_daemon import run
+    from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings, SafekeeperSettings
 
     packing = Packing.ZSTD if archive_compress == "zstd" else Packing.PLAIN
     tail_interval_s = archive_tail_interval

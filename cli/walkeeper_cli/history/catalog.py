@@ -15,7 +15,7 @@ from walkeeper_common.operator_text.hidden_secrets import without_secrets
 from walkeeper_common.operator_text.printable import in_one_line
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 if TYPE_CHECKING:
     import psycopg

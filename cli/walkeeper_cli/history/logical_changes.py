@@ -9,8 +9,8 @@ import click
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.changes.logged_changes import LoggedChanges, selected
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.entry_files import EntryFiles, is_entry_log
+from walkeeper_wal.wal_errors import HistoryError
 
 __all__ = ["is_entry_log", "logged"]
 

@@ -1,7 +1,7 @@
-"""`walkeeper history table-at | changes | undo`: WAL replayed, asked for, and written out.
+"""`walkeeper history table-at | changes | undo`: replay WAL, and write rows, changes or SQL.
 
-Modules that need psycopg or asyncio are imported where they are used: a third of the start of
-`table-at` is theirs.
+Modules that need psycopg or asyncio are imported where they are used. They would take a third of
+the start of `table-at`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.commits import Commit
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.json_text import json_text
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.wal_errors import HistoryError
 
 FORMATS = ("parquet", "csv", "sql", "json")
 PLACES_SHOWN = 10
@@ -196,8 +196,8 @@ def table_at(
     if not history.is_whole and (lsn is not None or time is not None):
         ends = f"the last record of this WAL ends at {Lsn(history.end_lsn)}"
         until = time if lsn is None else Lsn(lsn)
-        behind = f"what came behind it, up to {until}, is not known"
-        tell(f"walkeeper: warning: {ends}; {behind}")
+        later = f"what came after it, up to {until}, is not known"
+        tell(f"walkeeper: warning: {ends}; {later}")
     table = past.whole(jobs)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":

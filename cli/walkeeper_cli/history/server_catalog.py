@@ -22,7 +22,7 @@ from walkeeper_replay.catalogs.catalog import (
 )
 from walkeeper_replay.catalogs.catalog_rows import FIRST_USER_TYPE
 from walkeeper_replay.text.money_text import is_known
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 _DATABASE = """
 SELECT oid::bigint, datname::text, encoding, dattablespace::bigint

@@ -32,9 +32,9 @@ from walkeeper_replay.streams.one_stream import STATE, only_one
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.streams.spooled_changes import SpooledChanges
 from walkeeper_replay.table_at import TableAt
-from walkeeper_wal.errors import DamagedWal, HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 APPEND = "append"
 

@@ -16,7 +16,7 @@ from walkeeper_common.shell.process.kept_heap import keep_heap
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table
-from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.wal_errors import HistoryError
 
 HEAP_KEPT_BYTES, HEAP_BUFFER_BYTES_MAX = 256 << 20, 32 << 20
 

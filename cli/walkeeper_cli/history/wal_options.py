@@ -49,7 +49,7 @@ class NameSource:
     dsn: str | None = None
     base: str | None = None
     insists: bool = True
-    """Without the server of `dsn` there is no answer."""
+    """True if the command fails without an answer of the server of `dsn`."""
 
 
 def is_asked_for(name: str) -> bool:

@@ -1,6 +1,6 @@
 """The users of a safekeeper's port who log in with a password. Pure.
 
-One line a user, in the form of PgBouncer's userlist with our settings behind it:
+One line a user, in the form of PgBouncer's userlist with our settings after it:
 
     "standby1" "SCRAM-SHA-256$4096:…" role=replica cluster=main connections=4
 

@@ -196,7 +196,7 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
     if is_weak or at_lsn <= log.creation_lsn < end_lsn:
         return same
     if lacking is Side.SERVER and at_lsn == end_lsn:
-        return Unknown(f"its pg_wal begins behind the log's end at {end_lsn}")
+        return Unknown(f"its pg_wal begins after the log's end at {end_lsn}")
     if at_lsn == end_lsn:
         oldest = (
             f"the log's oldest WAL is at {floor_lsn}"
@@ -220,7 +220,7 @@ def _without_wal(server: Server, log: Log, has_checkpoint: bool) -> Verdict:
     text = f"its pg_wal has no WAL, and its checkpoint at {checkpoint.lsn} lies"
     if checkpoint.lsn < log.oldest_lsn:
         return Unknown(f"{text} before the log's oldest WAL at {log.oldest_lsn}", out_of_reach=True)
-    return Unknown(f"{text} behind the log's end at {log.end_lsn}")
+    return Unknown(f"{text} after the log's end at {log.end_lsn}")
 
 
 def _step_below(at_lsn: Lsn, segment_bytes: int) -> Lsn:

@@ -113,5 +113,5 @@ def refuse_zone_stop(each: MemberSet, *, is_allowed: bool) -> None:
 
 
 def zones_clause(each: MemberSet) -> str:
-    """Return ` of 2 zones` behind an ack quorum, or an empty text if zones do not count."""
+    """Return ` of 2 zones` after an ack quorum, or an empty text if zones do not count."""
     return f" of {each.ack_zones} zones" if each.ack_zones else ""

@@ -398,7 +398,7 @@ class _Walk:
     def _check_alignment(self, start: Lsn, padding: memoryview) -> None:
         """Check for zeros: PostgreSQL clears each page before it writes (AdvanceXLInsertBuffer)."""
         if any(padding):
-            reason = f"there is data in the padding behind the record at {start}"
+            reason = f"there is data in the padding after the record at {start}"
             raise self._invalid(start, reason)
 
     def _check_starts_afresh(self, header: PageHeader, page_lsn: Lsn) -> None:

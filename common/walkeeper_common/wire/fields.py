@@ -43,9 +43,9 @@ _IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a replacement 
 _HAS_TARGET = 0x40  # any other change follows; versions before it refuse such an ack quorum
 _HAS_FEATURES = 0xC0  # a byte of features follows, then their fields; earlier versions refuse both
 _LEARNING = 1  # a feature: a change follows, whose newcomers are in no set
-_SPARES = 2  # a feature: the address and the spares follow, behind a target if there is one
+_SPARES = 2  # a feature: the address and the spares follow, after a target if there is one
 _JOINT = 4  # beside another feature: a target follows, which decides as well
-_ZONES = 8  # a feature: the zones of each set follow, behind the address or target, and the spares
+_ZONES = 8  # a feature: the zones of each set follow, after the address or target, and the spares
 _LATE = 16  # a feature without fields, by which a log may begin late
 _FEATURES = (
     _LEARNING,

@@ -55,7 +55,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     StartStreaming,
     StreamTaken,
 )
-from walkeeper_proposer.consensus.telling import Telling
+from walkeeper_proposer.consensus.telling_record import Telling
 from walkeeper_proposer.consensus.term_history import entry_of_term, fullness, shortened, with_term
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for

@@ -130,7 +130,7 @@ class Member:
         self.is_late, self.silent_ticks = True, 0
 
     def lacks_space(self, code: RejectCode) -> bool:
-        """Return True if this refuses an append for want of space, or one that follows that.
+        """Return True if this refuses an append for want of space, or a later one because of that.
 
         The acceptor lets go of the term with the first, so it refuses the others as NOT_ELECTED."""
         if self.stage is Stage.STREAMING:

@@ -37,7 +37,7 @@ LASTING = (
     "not permitted",
     "certificate",
 )
-_SQLSTATE = re.compile(r":  ([0-9A-Z]{5}): ")  # behind the severity, which is in any language
+_SQLSTATE = re.compile(r":  ([0-9A-Z]{5}): ")  # after the severity, which is in any language
 _LOCATION = re.compile(r"\n\S+:  (?:\w+, )?[\w./]+:\d+(?=\n|$)")  # its label, too
 
 SetVerbosity = Callable[[int, int], int]

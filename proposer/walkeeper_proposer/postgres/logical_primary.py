@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import StreamEnds
@@ -256,7 +257,7 @@ class LogicalPrimary(Primary):
 
         The stream does not show renamed and dropped tables. No SQL connection stays open, since
         `pg_ctl stop -m smart` would wait for it."""
-        asked_lsn, last_error = stream.end_lsn, ""
+        asked_lsn, last_error = stream.end_lsn, LastText()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_asked.wait(), TABLES_S)
@@ -270,8 +271,7 @@ class LogicalPrimary(Primary):
             try:
                 found = await self._published()
             except WalkeeperError as error:
-                if str(error) != last_error:
-                    last_error = str(error)
+                if last_error.changes_to(error):
                     logger.warning("cannot read which tables are published: %s", error)
                 self._tokens.clear()  # safekeepers repeat those that a client still waits for
                 await asyncio.sleep(FAILED_S)

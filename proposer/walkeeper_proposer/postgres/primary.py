@@ -18,6 +18,7 @@ from time import time
 
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.postgres.pgwire import (
     HotStandbyFeedback,
     Keepalive,
@@ -123,12 +124,11 @@ class Primary:
         self._post = post
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._send_statuses(), name="status updates")
-            last_error = ""
+            last_error = LastText()
             while True:
                 error = await self._one_connection()
-                if str(error) != last_error:
+                if last_error.changes_to(error):
                     logger.warning("%s; retrying", error)
-                    last_error = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _one_connection(self) -> WalkeeperError:

@@ -21,6 +21,7 @@ import asyncpg
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.postgres.nonce_message import (
     NONCE_BYTES,
     PREFIX,
@@ -74,7 +75,7 @@ class Retention:
         self._dsn, self._streaming_slot, self.slot = dsn, slot, retention_slot(slot)
         self._begin_lsn = ZERO_LSN
         self._moved_lsn = ZERO_LSN
-        self._last_error = ""
+        self._last_error = LastText()
         self._task: asyncio.Task[None] | None = None
 
     def start(
@@ -82,7 +83,7 @@ class Retention:
     ) -> None:
         """Retain on the server of that walsender, until `stop`."""
         self.stop()
-        self._task = group.create_task(self.keep(walsender_pid, post), name="retain what tells")
+        self._task = group.create_task(self.keep(walsender_pid, post), name="retention slot")
 
     def retain(self, begin_lsn: Lsn) -> None:
         """Keep the primary's WAL from `begin_lsn` on, and no more."""
@@ -106,9 +107,8 @@ class Retention:
             await asyncio.sleep(RETRY_S)
 
     def _tell(self, error: Refused, *, is_lasting: bool) -> None:
-        if str(error) == self._last_error:
+        if not self._last_error.changes_to(error):
             return
-        self._last_error = str(error)
         if is_lasting:
             logger.warning(
                 "no nonces in the primary's WAL: %s. After a long transaction the primary may be "
@@ -140,7 +140,7 @@ class Retention:
                 begin_lsn = self._begin_lsn
                 await sql.fetch(ADVANCE, self.slot, str(begin_lsn))
                 self._moved_lsn = begin_lsn
-            self._last_error = ""
+            self._last_error.clear()
             await asyncio.sleep(LOOK_S)
 
 

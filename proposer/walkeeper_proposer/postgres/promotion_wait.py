@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_proposer.postgres.primary_identity import is_in_recovery
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 from walkeeper_proposer.postgres.standby_retention import keep_on_standby
@@ -30,15 +31,14 @@ async def wait_promoted(
     Call `on_waiting` once, before a wait. Raise Refused, with the reason, if the server refuses
     the connection for good. `retention`: the slot that a standby gets, or None.
     """
-    last_error = ""
+    last_error = LastText()
     while True:
         try:
             await _watch(dsn, application_name, retention, on_waiting)
             return
         except Unavailable as error:
-            if str(error) != last_error:
+            if last_error.changes_to(error):
                 logger.info("%s; waiting", error)
-            last_error = str(error)
         on_waiting()
         await asyncio.sleep(RETRY_S)
 

@@ -24,6 +24,7 @@ import asyncpg
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_proposer.postgres.primary_retention import ADVANCE, LASTING, RIGHTS, make_slot
 from walkeeper_proposer.postgres.primary_sql import SqlFailed, connected
 
@@ -70,14 +71,13 @@ async def reserve(dsn: str, slot: str) -> None:
 
 async def keep_on_standby(dsn: str, slot: str) -> None:
     """Keep the slot on the server at `dsn` while it is a standby, until cancelled."""
-    last_error = ""
+    last_error = LastText()
     while True:
         try:
             async with connected(dsn) as sql:
                 await _keep_through(sql, slot)
         except Refused as error:
-            if str(error) != last_error:
-                last_error = str(error)
+            if last_error.changes_to(error):
                 _tell(error)
         await asyncio.sleep(RETRY_S)
 

@@ -18,7 +18,7 @@ from walkeeper_common.errors import Unreachable
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_common.timelines import Timelines
-from walkeeper_restore.asking import Round
+from walkeeper_restore.question_round import Round
 from walkeeper_restore.verdict import (
     Unknown,
     configuration_of,

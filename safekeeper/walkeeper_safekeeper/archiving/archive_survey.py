@@ -20,7 +20,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.guarded_job import without_defects
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 logger = logging.getLogger("walkeeper.archive")
 
@@ -84,7 +84,7 @@ class ArchiveSurvey:
         except WalkeeperError as error:
             self.failures += 1
             if str(error) != self.failure:
-                logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+                logger.warning("cluster %s: cannot list the archive: %s", self._log.cluster, error)
             self.failure = str(error)
             self._ticks_left = SURVEY_TICKS
             return

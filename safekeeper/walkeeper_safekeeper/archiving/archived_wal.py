@@ -20,7 +20,7 @@ from contextlib import suppress
 from threading import Event
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveError, ArchiveUnavailable
 from walkeeper_archive.layout import WalFile
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn

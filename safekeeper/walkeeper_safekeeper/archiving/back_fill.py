@@ -19,9 +19,10 @@ from typing import Protocol
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.shell.process.worker_thread import WorkerThread, call, resolve
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 logger = logging.getLogger("walkeeper.log")
@@ -54,7 +55,7 @@ class BackFill:
         self._thread, self._bytes_s, self._kept_lsn = thread, bytes_s, kept_lsn
         self.filled_bytes = 0
         self.problem: str | None = None
-        self._last_text = ""
+        self._last_text = LastText()
         self._removed_lsn: Lsn | None = None  # no member holds WAL below it
 
     @property
@@ -104,9 +105,8 @@ class BackFill:
         await asyncio.sleep(size / self._bytes_s)
 
     def _tell(self, text: str) -> None:
-        if text != self._last_text:
+        if self._last_text.changes_to(text):
             logger.info("cluster %s: %s", self._cluster, text)
-        self._last_text = text
 
 
 def _resolve(future: asyncio.Future[Lsn], result: object) -> None:

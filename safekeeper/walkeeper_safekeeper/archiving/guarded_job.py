@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_common.errors import WalkeeperError
 
 logger = logging.getLogger("walkeeper.archive")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from walkeeper_archive.archive import Archive, Put, open_archive
-from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
+from walkeeper_archive.archive_errors import ArchiveError, ArchiveUnavailable
 from walkeeper_archive.layout import (
     ArchivedObject,
     Kind,
@@ -55,8 +55,8 @@ from walkeeper_safekeeper.archiving.offload_plan import (
     rank_of,
 )
 from walkeeper_safekeeper.archiving.sound_wal import SoundWal
-from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.settings import ArchiveSettings
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import ArchiveSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 logger = logging.getLogger("walkeeper.archive")
@@ -260,7 +260,7 @@ class Offload:
             end_lsn = await self._last_record_end(readable_lsn)
             self.post(Grown(end_lsn.round_down(self._segment_bytes)))
         except WalkeeperError as error:
-            logger.error("cluster %s: looking for whole segments: %s", self._log.cluster, error)
+            logger.error("cluster %s: cannot find whole segments: %s", self._log.cluster, error)
         finally:
             self._is_measuring = False
 

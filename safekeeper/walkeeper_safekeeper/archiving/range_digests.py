@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.archive_errors import ArchiveError
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import StorageError, WalRemoved
 from walkeeper_common.lsn import Lsn

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.record_steps import flaw_in
 from walkeeper_safekeeper.storage.whole_records import last_whole_end
 

@@ -144,7 +144,7 @@ def payload_flaw(append: AppendRequest, flaw_of_wal: FlawOfWal | None) -> str | 
 
 
 def corrupt_text(flaw: str) -> str:
-    """Return the text for bytes that are no record, above what is known to be committed perhaps.
+    """Return the text for bytes that are no record, and that may be committed.
 
     It names no directory to remove: all copies may have got the same bytes (R25)."""
     return (

@@ -137,7 +137,7 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
     if base_lsn % configuration.segment_bytes or base_lsn < configuration.creation_lsn:
         return f"no log of this cluster can start at {base_lsn}"
     if (ask.restart_lsn or ask.donors) and not configuration.begins_late:
-        return "this configuration lets no log begin behind WAL that others hold"
+        return "this configuration lets no log begin after WAL that others hold"
     if len(ask.donors) > MEMBERS_MAX or not all(SPARE.fullmatch(f"0@{at}") for at in ask.donors):
         return "the members that hold older WAL have no such addresses"
     if not is_well_formed(history) or any(e.start_lsn >= base_lsn for e in history[1:]):

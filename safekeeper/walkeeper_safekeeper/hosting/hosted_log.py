@@ -35,7 +35,6 @@ from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.disk.disk_times import DiskTimes
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.leader_reports import report_slots, report_standbys
 from walkeeper_safekeeper.hosting.log_retention import LogRetention
 from walkeeper_safekeeper.hosting.readable_log import ReadableLog
@@ -44,7 +43,8 @@ from walkeeper_safekeeper.hosting.timeline_grants import TimelineGrants
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 from walkeeper_safekeeper.storage.reserved_timelines import Reserved
 from walkeeper_safekeeper.storage.whole_records import last_whole_end

@@ -15,10 +15,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.proposer_sessions import ProposerSessions
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.served_log import Readers
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 FEEDBACK_S = 0.01
 SLOTS_S = 0.1

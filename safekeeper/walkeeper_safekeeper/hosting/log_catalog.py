@@ -47,7 +47,7 @@ from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.hosting.log_status import log_status
 from walkeeper_safekeeper.hosting.readable_log import ReadableLog
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.storage.tombstones import Tombstone
 

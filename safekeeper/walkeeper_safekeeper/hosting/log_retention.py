@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.readable_log import ReadableLog
 from walkeeper_safekeeper.hosting.retention import (
     copied_from,
@@ -19,7 +18,8 @@ from walkeeper_safekeeper.hosting.retention import (
     wanted_lsn,
 )
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
 

@@ -205,7 +205,7 @@ def _primary(log: HostedLog) -> dict[str, object] | None:
 
 
 def _away(log: HostedLog) -> list[dict[str, object]] | None:
-    """Return the members that the elected proposer has no answer of, or None without its report."""
+    """Return the members without an answer to the elected proposer, or None without a report."""
     report = log.sessions.away.of(log.driver.acceptor.durable.ballot.proposer_id)
     if report is None:
         return None

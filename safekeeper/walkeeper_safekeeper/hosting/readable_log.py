@@ -16,11 +16,11 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.process.worker_thread import resolve
 from walkeeper_common.timelines import served_file
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.replication.served_log import Readers
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 LOW_MARK = 0.8  # share of --wal-size-max from which --wal-keep-size does not count

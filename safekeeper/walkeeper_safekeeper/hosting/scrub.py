@@ -24,7 +24,7 @@ from walkeeper_common.errors import WalkeeperError, WalRemoved
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.process.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.range_digests import Comparison
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.record_steps import step
 
 logger = logging.getLogger("walkeeper.scrub")
@@ -45,8 +45,8 @@ DIFFERING_MAX = 1000  # segments of one pass that are counted
 class Flaw:
     """The first WAL of a pass that its CRC does not bear out, in [begin_lsn, end_lsn).
 
-    The record at `at_lsn` is the first that is not sound. If most copies have another digest, it is
-    `right`, and a record before the segment or at its start stands at `at_lsn`."""
+    The record at `at_lsn` is the first that is not sound. If `right` is given, it is the digest of
+    most copies. Then `at_lsn` is a record at the segment's start or before it."""
 
     begin_lsn: Lsn
     end_lsn: Lsn
@@ -96,7 +96,7 @@ class Scrub:
             except WalRemoved:
                 continue  # retention was faster; the next pass begins later
             except WalkeeperError as error:
-                logger.warning("cluster %s: the scrub stops here: %s", self._log.cluster, error)
+                logger.warning("cluster %s: the scrub ends its pass: %s", self._log.cluster, error)
             await asyncio.sleep(PAUSE_S)
 
     async def _repair(self, flaw: Flaw) -> bool:

@@ -45,7 +45,7 @@ NAMES_ONLY = 1  # the version whose slots have no ids
 _COUNT = Struct("!H")
 _SLOT_ID = Struct(f"{SLOT_ID_BYTES}s")
 _ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_lsn
-_TAIL = Struct(f"!{SLOT_ID_BYTES}s?")  # behind the name: slot_id, is_copy
+_TAIL = Struct(f"!{SLOT_ID_BYTES}s?")  # after the name: slot_id, is_copy
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class PrimarySnapshot:
 
     @classmethod
     async def connect(cls, dsn: str, database: str, slot: str) -> PrimarySnapshot:
-        """Raise psycopg.Error."""
+        """Connect to the primary as a walsender does for a subscription. Raise psycopg.Error."""
         given = conninfo.conninfo_to_dict(dsn)
         options = f"{given.get('options') or ''} {_OPTIONS}".strip()
         connection = await psycopg.AsyncConnection.connect(

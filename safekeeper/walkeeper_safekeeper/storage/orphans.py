@@ -96,7 +96,7 @@ class Orphans:
         name = orphan_name(history, begin_lsn, kept_lsn)
         self._make_way(size)
         self._shelf.put(name, _files(store, begin_lsn, kept_lsn))
-        more = "" if kept_lsn == end_lsn else f" (what goes on behind it up to {end_lsn} is not)"
+        more = "" if kept_lsn == end_lsn else f" (what goes on after it up to {end_lsn} is not)"
         return (
             f"WAL from {begin_lsn} to {kept_lsn} is kept in orphans/{name}{more}: pg_waldump -p "
             f"orphans/{name} -t {Timelines(history).at(begin_lsn)} -s {begin_lsn} -e {kept_lsn}"

@@ -33,5 +33,5 @@ def fill_segment(store: WalStore, begin_lsn: Lsn, wal: bytes) -> Lsn:
         files.add((begin_lsn, timeline))
     if not store.begin_with(files, begin_lsn):
         store.unlink_files(files)
-        raise Refused(f"the log begins at {store.first_lsn} now, not behind {begin_lsn}")
+        raise Refused(f"the log begins at {store.first_lsn} now, not after {begin_lsn}")
     return begin_lsn

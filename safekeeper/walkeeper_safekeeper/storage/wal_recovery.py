@@ -194,7 +194,7 @@ def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: Durabl
     store.disk.sync_directory()
     if end_lsn < store.head_end() or end_lsn == store.first_lsn:
         store.forget_head()
-    store.unlink_behind(end_lsn)
+    store.unlink_after(end_lsn)
     store.unlink_unused()
     if not facts.clean_stop:
         _rewrite(store, keep_from.round_down(WAL_PAGE_BYTES), end_lsn)

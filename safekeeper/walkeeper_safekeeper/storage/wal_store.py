@@ -292,13 +292,13 @@ class WalStore:
             if self._head_known and to_lsn < self.head_end():
                 self.forget_head()
             with self._lock:
-                self.unlink_behind(to_lsn)
+                self.unlink_after(to_lsn)
             self.zero_from(to_lsn)
         except StorageError as error:
             self._failed = f"truncating to {to_lsn}: {error}"
             raise StorageError(self._failed) from error
 
-    def unlink_behind(self, end_lsn: Lsn) -> None:
+    def unlink_after(self, end_lsn: Lsn) -> None:
         """Unlink all files after the one that holds the last byte below `end_lsn`.
 
         The log's first file stays in any case. Call it under the lock, or before the log is used.

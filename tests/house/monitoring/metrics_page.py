@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from walkeeper_common.metrics import BUILD_INFO, CERTIFICATE_END, HTTP_REFUSALS, Metric
-from walkeeper_pager.metrics import METRICS as OF_PAGER
-from walkeeper_proposer.metrics import METRICS as OF_PROPOSER
-from walkeeper_safekeeper.metrics import METRICS as OF_SAFEKEEPER
+from walkeeper_pager.pager_metrics import METRICS as OF_PAGER
+from walkeeper_proposer.proposer_metrics import METRICS as OF_PROPOSER
+from walkeeper_safekeeper.safekeeper_metrics import METRICS as OF_SAFEKEEPER
 
 DAEMONS: dict[str, Sequence[Metric]] = {
     "every daemon": (BUILD_INFO, CERTIFICATE_END, HTTP_REFUSALS),

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 
 from tests.proof.explore.bounds import Bounds
 from tests.proof.explore.committed import Chains
+from tests.proof.explore.explored_proposer import LIVES_MAX, ballot_of
 from tests.proof.explore.node_table import AcceptorStep, NodeTable, ProposerStep
-from tests.proof.explore.proposer_node import LIVES_MAX, ballot_of
 from tests.proof.explore.queues import EMPTY, Queues
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.history import Ballot

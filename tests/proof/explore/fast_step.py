@@ -34,7 +34,7 @@ FILE_BYTES = 1 << 20  # no explored log reaches the end of a segment
 
 
 class Node(Protocol):
-    """A safekeeper and its disk (acceptor_node.py)."""
+    """A safekeeper and its disk (explored_acceptor.py)."""
 
     core: Acceptor
     wal: bytes  # synced
@@ -106,6 +106,7 @@ class _Led:
     The primary has sent all before `received_lsn`, and has the core's last report."""
 
     is_running = False
+    has_standbys = False  # `step` takes the news at once anyway
     waiting = ()
 
     def __init__(self, core: Proposer, received_lsn: Lsn) -> None:
@@ -127,6 +128,7 @@ class _Led:
         self.sent.append((link, message_in(frame, size)))
 
     def on_news(self) -> None: ...
+    def on_idle(self) -> None: ...
     def run_waiting(self) -> None: ...
 
     def report(self, commit_lsn: int, _: Sequence[Feedback]) -> None:

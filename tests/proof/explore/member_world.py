@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeAlias
 
-from tests.proof.explore.acceptor_node import AcceptorNode
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.explored_acceptor import AcceptorNode
+from tests.proof.explore.explored_proposer import configuration, incarnation
 from tests.proof.explore.explored_world import NOBODY, Action, Draft, State, World
 from tests.proof.explore.interned import Interned
-from tests.proof.explore.proposer_node import configuration, incarnation
 from tests.proof.explore.queues import EMPTY
 from tests.proof.explore.tiny_wal import CREATION_LSN, begin_of
 from tests.proof.sim.oracle import Violation

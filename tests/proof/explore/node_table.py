@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.proof.explore.acceptor_node import AcceptorNode, Crash, CrashDuring, Flush, Happening
 from tests.proof.explore.bounds import Bounds
-from tests.proof.explore.interned import Interned
-from tests.proof.explore.proposer_node import (
+from tests.proof.explore.explored_acceptor import AcceptorNode, Crash, CrashDuring, Flush, Happening
+from tests.proof.explore.explored_proposer import (
     Outcome,
     ProposerNode,
     configuration,
     incarnation,
 )
+from tests.proof.explore.interned import Interned
 from tests.proof.explore.queues import ballots_in
 from tests.proof.explore.tiny_wal import CREATION_LSN, LAST, WRITERS_MAX, byte, continuations
 from tests.proof.sim.oracle import Violation

@@ -8,7 +8,7 @@ measures, so its safekeepers have no such bound. All other bounds stay.
 from __future__ import annotations
 
 from walkeeper_cli.program import main
-from walkeeper_safekeeper import daemon
+from walkeeper_safekeeper import safekeeper_daemon
 from walkeeper_safekeeper.connections.waiting_line import Allowance, LineLimits
 
 UNBOUNDED = Allowance(burst=1 << 40, per_s=1e9)
@@ -20,5 +20,5 @@ def limits() -> LineLimits:
 
 
 if __name__ == "__main__":
-    daemon.line_limits = limits
+    safekeeper_daemon.line_limits = limits
     main()

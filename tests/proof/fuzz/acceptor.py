@@ -46,8 +46,8 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.creation import configured, prepared
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.replication.replication_answers import major_version
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage import control_file
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 

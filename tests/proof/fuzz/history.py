@@ -127,8 +127,8 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 def run_names(data: bytes) -> None:
     """Read names of files in an archive, and the text of a history file."""
     from walkeeper_common.operator_text.printable import printable
-    from walkeeper_wal.errors import HistoryError
     from walkeeper_wal.sources.segment_timelines import parse_history
+    from walkeeper_wal.wal_errors import HistoryError
 
     text = data.decode("utf-8", "replace")
     path, _, content = text.partition("\n")

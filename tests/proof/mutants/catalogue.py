@@ -36,7 +36,7 @@ from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.spares import SPARES
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.streaming import STREAMING
-from tests.proof.mutants.telling import TELLING
+from tests.proof.mutants.telling_record import TELLING
 from tests.proof.mutants.voting import VOTING
 from tests.proof.mutants.zones import ZONES
 

@@ -51,7 +51,7 @@ FAST_STREAM = (
         "fast-acks-outlive-an-event",
         "R10",
         "the template of the acks is void with the next event, a lost link for one",
-        (Edit("walkeeper_proposer.driver.Driver._step", "self._end_fast()", "pass"),),
+        (Edit("walkeeper_proposer.proposer_driver.Driver._step", "self._end_fast()", "pass"),),
         turns_red=f"{STREAM}::test_the_core_learns_of_it_before_the_next_event",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,

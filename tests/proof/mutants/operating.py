@@ -16,12 +16,30 @@ JOURNAL = "tests/common/test_journal_stream.py::test_"
 DELIVERY = "tests/proposer/test_report_delivery.py::test_"
 LACKING = "tests/safekeeper/test_fill_rate.py::test_a_log_that_lacks_wal_says_why_nothing_is_copied"
 WAITING = "tests/proposer/test_waiting_commits.py::test_"
+LAST_TEXT = "tests/common/test_last_text.py::test_"
 SILENT = "tests/cli/test_silent_members.py::test_"
 ASKED = "tests/cli/test_asked_primary.py::test_"
 NO_STATUS = "no oracle reads what `status` prints"
+NO_LOG = "no oracle reads the log"
 NO_LANGUAGES = "the simulated primary answers in no language"
 
 OPERATING = (
+    Mutant(
+        "same-failure-is-shown-again",
+        "last_text",
+        "a retry that fails as before logs nothing",
+        (Edit("LastText.changes_to", "self._text != before", "True"),),
+        turns_red=LAST_TEXT + "the_same_text_is_shown_once",
+        why_named=NO_LOG,
+    ),
+    Mutant(
+        "failure-after-a-success-is-not-shown",
+        "last_text",
+        "a failure that comes again after a success is logged again",
+        (Edit("LastText.clear", "self._text = ''"),),
+        turns_red=LAST_TEXT + "a_failure_after_a_success_is_shown_again",
+        why_named=NO_LOG,
+    ),
     Mutant(
         "away-since-now",
         "away_members",
@@ -350,7 +368,7 @@ OPERATING = (
         "a log that cannot be opened has a figure, so that an alert can fire",
         (
             Edit(
-                "monitoring._unopened",
+                "safekeeper_monitoring._unopened",
                 "[*(log.cluster for log in catalog.logs()), *broken]",
                 "[log.cluster for log in catalog.logs()]",
             ),

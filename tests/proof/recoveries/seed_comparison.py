@@ -44,10 +44,10 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import next_record_lsn, pass_over
 from walkeeper_replay.table_at import HEIRS, TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
-from walkeeper_wal.errors import HistoryError
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.reading import Batch
+from walkeeper_wal.wal_errors import HistoryError
 
 SETTINGS = {
     "max_prepared_transactions": "20", "wal_keep_size": "8GB", "fsync": "off",

@@ -41,8 +41,8 @@ from walkeeper_proposer.consensus.proposer_events import (
     Tick,
     WalArrived,
 )
-from walkeeper_proposer.driver import Driver
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn
+from walkeeper_proposer.proposer_driver import Driver
 
 RECONNECT_MS = (100, 1000)
 TICK_MS = (800, 1200)

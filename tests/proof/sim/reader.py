@@ -13,7 +13,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_safekeeper.consensus.acceptor_events import Received
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 READ_BYTES_MAX = 20_000
 

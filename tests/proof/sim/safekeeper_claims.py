@@ -20,7 +20,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     VoteResponse,
 )
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 

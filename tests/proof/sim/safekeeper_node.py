@@ -41,8 +41,8 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     Tick,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.hosting.retention import remove_unwanted
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
 
 RESTART_MS, TICK_MS = (200, 4000), (900, 1100)

@@ -10,7 +10,7 @@ from tests.proof.sim.scene import Scene
 from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 

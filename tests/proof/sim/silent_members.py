@@ -19,7 +19,7 @@ from walkeeper_proposer.consensus.members import newcomers
 from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.members.deciding import Steps
 from walkeeper_proposer.consensus.members.repairing import Auditor, Repair, well_members
-from walkeeper_proposer.consensus.members.sparing import SpareGoal, change_spares
+from walkeeper_proposer.consensus.members.spares import SpareGoal, change_spares
 
 GRACE_S = 2.5
 LOOK_MS = 500

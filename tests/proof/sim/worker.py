@@ -9,7 +9,7 @@ from random import Random
 from tests.proof.sim.world import World
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.pace import Pace
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.safekeeper_driver import Driver
 
 
 class _Pace(Pace):

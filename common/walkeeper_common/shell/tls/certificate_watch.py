@@ -26,8 +26,8 @@ WARN_EACH_S = 86400.0
 async def watch_files(*, look_s: float = LOOK_S, warn_each_s: float = WARN_EACH_S) -> None:
     """Look at the files each `look_s`; warn each `warn_each_s` while the certificate ends soon.
 
-    It ends at once if there is no file. A daemon opens its files before this begins, and before its
-    log has a form. So the first warning of the log is given here.
+    Return at once if there is no file. A daemon opens its files before it sets up its log, so the
+    first warning comes from here.
     """
     warned_s = -math.inf
     while files := watched_files():

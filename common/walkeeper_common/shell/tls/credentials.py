@@ -2,7 +2,7 @@
 
 One PEM file has all three: the private key, the leaf, then every CA. `walkeeper certs` writes it.
 libpq takes the same file as sslcert, sslkey and sslrootcert. During a change of CA it has the old
-and the new one. It may have lists of revoked certificates behind them (`revocation_lists`).
+and the new one. It may have lists of revoked certificates after them (`revocation_lists`).
 
 Each new connection looks at the file and loads a newer one (`reloaded_file`), so a renewal needs no
 restart. Open connections keep the certificate with which they began. A connection whose peer is in
@@ -78,7 +78,7 @@ class _WebContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """One version of the file: a context for each kind of peer, the end, and revoked ones."""
+    """One version of the file: a context for each kind of peer, its end, and its lists."""
 
     server: ServerContext
     client: ssl.SSLContext
@@ -189,7 +189,7 @@ class Credentials:
         return self.file.loaded.lists.ends
 
     def has_list_of_each_authority(self) -> bool:
-        """Return whether libpq could take the file as sslcrl: it refuses all peers otherwise."""
+        """Return True if libpq can take the file as sslcrl; otherwise it would refuse all peers."""
         ends = self.list_ends
         has_ended = any(each.end_s <= time.time() for each in ends)
         return len(ends) == len(self.authorities()) and not has_ended

@@ -119,7 +119,7 @@ def without_lists(pem: bytes) -> bytes:
 
 
 def _flaw(found: CertificateRevocationList) -> str:
-    """Return the reason why the serial numbers of a list are not the whole truth, or ""."""
+    """Return why a list's serial numbers are not all that it revokes, or ""."""
     from cryptography.x509 import IssuingDistributionPoint
 
     for extension in found.extensions:

@@ -22,8 +22,8 @@ from walkeeper_common.access.identity import ANYBODY, NOBODY, Identity
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.shell.tls.tls_layer import CHUNK_BYTES, TlsLayer, tls_reason
 
-OVERHEAD_BYTES_MAX = 20 << 10  # one record that has not come whole, and small ones
-OVERHEAD_PER_BYTE = 64  # a record of a few bytes has up to 85 beside them
+OVERHEAD_BYTES_MAX = 20 << 10  # a record of which a part has come, and small ones
+OVERHEAD_PER_BYTE = 64  # a record with a few bytes of data has up to 85 other bytes
 
 
 class TlsTransport(asyncio.Transport):

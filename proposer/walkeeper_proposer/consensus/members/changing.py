@@ -383,7 +383,7 @@ def _prepare_all(goal: Goal, current: Configuration) -> Generator[Batch, Answers
 
 
 def _next_step(current: Configuration) -> Configuration:
-    """Return what follows the present step of a change: joint behind learning, then final."""
+    """Return what follows the present step of a change: joint after learning, then final."""
     if current.is_learning:
         return joint_with(current, current.wanted, current.address)
     return final(current)

@@ -150,7 +150,7 @@ def _late_base(
     """Return where a log that begins late begins, and the history of the WAL below, or None.
 
     A leader of this generation has committed its term's start, which is a record's end. Every later
-    term starts there or behind it, so none starts below the log (M3). The segment before that of
+    term starts there or after it, so none starts below the log (M3). The segment before that of
     the record that ends there is the newcomer's as well, for a primary to be compared with."""
     led = [s for s in serving if s.has_committed and s.commit_lsn >= _last_start(s)]
     if not led:

@@ -298,11 +298,11 @@ function other(status) {
   return [made];
 }
 
-function say(text, kind, told) {
+function say(text, kind, details) {
   const verdict = document.getElementById("verdict");
   if (verdict.textContent !== text) verdict.textContent = text;
   verdict.className = kind;
-  document.getElementById("told").textContent = told;
+  document.getElementById("details").textContent = details;
 }
 
 // Without the user and the password that a link may have: fetch refuses an address with them.

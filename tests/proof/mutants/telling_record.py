@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.proof.mutants.mutant import BULK, SEARCHED, Edit, Mutant
 
-TESTS = "tests/proposer/test_telling.py::test_"
+TESTS = "tests/proposer/test_telling_record.py::test_"
 NONCE_TESTS = "tests/common/test_nonce_message.py::test_"
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario[retention_keeps_what_tells]"
 

@@ -11,7 +11,7 @@ from walkeeper_fastpath.switch import is_on, state
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.hosting.log_status import log_status
-from walkeeper_safekeeper.metrics import (
+from walkeeper_safekeeper.safekeeper_metrics import (
     BROKEN,
     FAST_PATH,
     OF_ARCHIVE,

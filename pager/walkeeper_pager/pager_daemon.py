@@ -21,11 +21,11 @@ from walkeeper_common.shell.http.http_endpoints import CONNECTIONS_MAX, Endpoint
 from walkeeper_common.shell.process.daemon_process import announce_ready, run_daemon
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
-from walkeeper_pager.metrics import FIGURES
 from walkeeper_pager.page_requests import WAITING_MAX, Arrivals, page_handler
 from walkeeper_pager.pager import Pager
-from walkeeper_wal.errors import HistoryError
+from walkeeper_pager.pager_metrics import FIGURES
 from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.wal_errors import HistoryError
 
 logger = logging.getLogger("walkeeper.pager")
 

@@ -11,7 +11,7 @@ from tests.support.wal_maker import WalMaker, nonce_message
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.postgres.nonce_message import NONCE_BYTES, RMGR_LOGICAL_MESSAGE
 from walkeeper_proposer.consensus.comparison import Comparison, Different
-from walkeeper_proposer.consensus.telling import AWAITED_MAX, Telling
+from walkeeper_proposer.consensus.telling_record import AWAITED_MAX, Telling
 
 FIRST, SECOND = Lsn(0x100200), Lsn(0x102200)
 

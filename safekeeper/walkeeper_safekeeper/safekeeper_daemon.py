@@ -25,8 +25,8 @@ from walkeeper_safekeeper.connections.waiting_line import LineLimits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.hosting.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_door import ProposerDoor
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, PlainPeers, serve
-from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
@@ -138,7 +138,7 @@ async def _serve_http(
     on_listening: Callable[[str, int], None],
 ) -> None:
     from walkeeper_common.shell.http.http_endpoints import serve_http
-    from walkeeper_safekeeper.monitoring import endpoints
+    from walkeeper_safekeeper.safekeeper_monitoring import endpoints
 
     assert settings.http is not None
     is_open = bool(open_doors(settings))

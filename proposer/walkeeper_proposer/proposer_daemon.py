@@ -23,7 +23,6 @@ from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Event, Outcome, Received, Stop, Tick
-from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical.logical_check import LogicalEnd
@@ -33,9 +32,10 @@ from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.primary_retention import retention_slot
 from walkeeper_proposer.postgres.promotion_wait import wait_promoted
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.proposer_driver import ANNOUNCE_S, Driver
+from walkeeper_proposer.proposer_settings import ProposerSettings
 from walkeeper_proposer.repairs import Repairs
 from walkeeper_proposer.reporting import PrimaryReporter
-from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_proposer.slot_sharing import SlotSharing
 
 logger = logging.getLogger("walkeeper.proposer")
@@ -126,7 +126,7 @@ async def _serve_http(
     repairs: Repairs,
 ) -> None:
     from walkeeper_common.shell.http.http_endpoints import serve_http
-    from walkeeper_proposer.monitoring import endpoints
+    from walkeeper_proposer.proposer_monitoring import endpoints
 
     assert settings.http is not None
     shown = endpoints(

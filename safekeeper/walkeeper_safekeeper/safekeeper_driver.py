@@ -474,7 +474,7 @@ class Driver:
             return
         assert acceptor.flush_lsn == acceptor.write_lsn, f"{acceptor.write_lsn=}"
         state = final_marks(acceptor)
-        self._is_held = True  # for good: nothing may be written behind the mark
+        self._is_held = True  # for good: nothing may be written after the mark
         self._writer.submit(lambda: self._save(state), done)
 
 

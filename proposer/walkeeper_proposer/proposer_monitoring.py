@@ -12,7 +12,8 @@ from walkeeper_fastpath.ports import Commits
 from walkeeper_fastpath.switch import is_on, state
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.metrics import (
+from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.proposer_metrics import (
     FAST_PATH,
     OF_COMMITS,
     OF_LEADER,
@@ -24,9 +25,8 @@ from walkeeper_proposer.metrics import (
     Led,
     MemberOf,
 )
-from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.proposer_settings import ProposerSettings
 from walkeeper_proposer.repairs import Repairs
-from walkeeper_proposer.settings import ProposerSettings
 
 
 def endpoints(
