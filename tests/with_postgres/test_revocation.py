@@ -72,7 +72,7 @@ def test_stolen_files_are_revoked_under_load_and_no_commit_fails(
         )
         lines = json.loads(refused.stdout)["safekeepers"]
         assert all("admin/alice was revoked" in line["error"] for line in lines), refused
-        assert all(count >= 1 for count in revoked_peers(cluster))
+        wait_until(lambda: all(count >= 1 for count in revoked_peers(cluster)))
     assert cluster.proposer.is_running
 
 
