@@ -92,10 +92,13 @@ class ArchivingCluster(Cluster):
         return wanted
 
     def offloader(self) -> int:
-        """Return the id of the safekeeper that archives now."""
+        """Return the id of a safekeeper that archives now; wait while one takes over."""
+        return wait_until(self.offloaders)[0]
+
+    def offloaders(self) -> list[int]:
+        """Return the ids of those that archive now: two when one has taken over from a slow one."""
         lines = self.status()["safekeepers"]
-        number: int = next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
-        return number
+        return [each["id"] for each in lines if each["archive"] and each["archive"]["offloading"]]
 
     def oldest_kept(self, number: int) -> int:
         """Return the LSN at which the WAL on that safekeeper's disk starts."""

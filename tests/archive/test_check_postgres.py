@@ -46,7 +46,7 @@ def test_a_marker_is_followed_to_the_disks_the_archive_and_back(tmp_path: Path) 
 
 
 def all_is_well(cluster: ArchivingCluster, url: str) -> None:
-    wait_until(lambda: cluster.status()["safekeepers"][0]["free_bytes"] is not None)
+    wait_until(lambda: all(each["free_bytes"] for each in cluster.status()["safekeepers"]))
     everything = ("--dsn", cluster.primary.dsn(), "--archive", url, "--archive-wait", "60s")
     code, findings = checked(cluster, *everything)
     wrong = {name: each for name, each in findings.items() if each["state"] != "OK"}
@@ -80,4 +80,4 @@ def no_quorum(cluster: ArchivingCluster) -> None:
     assert "a commit did not return within 2 s" in findings["commit"]["text"]
     assert findings["members"]["state"] == "FAILED"
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    wait_until(lambda: cluster.primary.sql(waiting) == 0, 60)
+    wait_until(lambda: cluster.primary.sql(waiting) == 0)

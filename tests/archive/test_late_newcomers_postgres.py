@@ -47,12 +47,13 @@ def test_the_archive_is_a_holder_of_what_all_disks_have_removed(tmp_path: Path) 
         done = cluster.try_command("replace", "--member", "3", "--with", newcomer)
         assert done.returncode == 0, done
         assert first_lsn(cluster, 3) > began + BEHIND_MB * MB // 2, "its log begins late"
-        assert "under-replicated: safekeeper 3 lacks" in cluster.command("status")
+        lacking = "under-replicated: safekeeper 3 lacks"
+        wait_until(lambda: lacking in cluster.command("status"))
         (tmp_path / "away").rename(archive)
         half = began + BEHIND_MB * MB // 2
         wait_until(lambda: min(cluster.oldest_kept(n) for n in (1, 2, 3)) > half)
         wait_until(lambda: first_lsn(cluster, 3) <= began)
-        assert "under-replicated" not in cluster.command("status")
+        wait_until(lambda: "under-replicated" not in cluster.command("status"))
         cluster.wait_all_equal()
         cluster.safekeepers[0].kill()
         cluster.safekeepers[1].kill()

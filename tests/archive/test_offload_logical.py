@@ -50,8 +50,10 @@ def first_kept(cluster: ArchivedChanges, number: int) -> int:
     return min(int(name[16:], 16) * SEGMENT for name in names)
 
 
-def archived_files(cluster: ArchivedChanges) -> set[str]:
-    return {file.name for file in Path(cluster.url).glob("*/*/*/00*")}
+def archived_segments(cluster: ArchivedChanges) -> set[str]:
+    """Return the files of whole segments: the tail is replaced whenever the log moves."""
+    names = {file.name for file in Path(cluster.url).glob("*/*/*/00*")}
+    return {name for name in names if "partial" not in name}
 
 
 def pruned(cluster: ArchivedChanges) -> str:
@@ -84,13 +86,13 @@ def test_changes_that_left_the_disks_are_read_from_the_archive(cluster: Archived
     wait_until(lambda: archived() == everything)  # with the tail, soon after
     verified = walkeeper("archive", "verify", cluster.url)
     assert verified.returncode == 0, verified
-    segments = archived_files(cluster)
+    segments = archived_segments(cluster)
     assert "which a consumer of safekeeper" in pruned(cluster)
-    assert archived_files(cluster) == segments
+    assert archived_segments(cluster) >= segments
     assert received_ids(receive(cluster.ports[1], "feed", end_lsn)) == everything
     wait_until(lambda: min(needed(cluster)) > 4 * SEGMENT)
     pruned(cluster)
-    assert len(archived_files(cluster)) < len(segments) - 2
+    assert len(archived_segments(cluster)) < len(segments) - 2
     cluster.primary.sql(FILL.format(6 * ROWS + 1, 6 * ROWS + 10))
     more = receive(cluster.ports[2], "feed", cluster.end_lsn())
     assert received_ids(more) == list(range(6 * ROWS + 1, 6 * ROWS + 11))

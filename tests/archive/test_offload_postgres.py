@@ -93,7 +93,7 @@ def test_archive_safekeepers_and_primary_agree_byte_for_byte(
             kept = digests(cluster.wal_dir(number))
             assert {name: kept[name] for name in there} == there
         assert [cluster.archive_of(n)["failure"] for n in (1, 2, 3)] == [None] * 3
-        assert sum(cluster.archive_of(n)["offloading"] for n in (1, 2, 3)) == 1
+        wait_until(lambda: len(cluster.offloaders()) == 1)
         # The tail, up to what is committed, soon after.
         end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
         segment = primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
@@ -167,7 +167,7 @@ def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
         cluster.safekeepers[laggard - 1].kill()
         behind = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
         cluster.fill(12)
-        cluster.wait_archived(60)  # taken over from the one that was killed
+        cluster.wait_archived()  # taken over from the one that was killed
         wait_until(lambda: min(cluster.oldest_kept(n) for n in others) > behind)
         for number in others:  # started again, they know at once how far back the archive goes
             assert cluster.safekeepers[number - 1].terminate() == 0
@@ -188,7 +188,7 @@ def test_killed_offloaders_leave_no_gap_and_no_conflict(primary: PostgresServer,
             killed.kill()
             cluster.fill(2)
             killed.start()
-        cluster.wait_archived(60)
+        cluster.wait_archived()
         there = archived_digests(cluster.archive())
         own = digests(primary.data / "pg_wal")
         assert {name: own[name] for name in there} == there
@@ -215,12 +215,10 @@ def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
                 lambda: [
                     line for line in cluster.status()["safekeepers"]
                     if "--wal-size-max" in (line["error"] or "")
-                ],
-                30,
+                ]
             )  # fmt: skip
             assert "8 MB are allowed" in refusing[0]["error"]
-            number = cluster.offloader()
-            failure = wait_until(lambda: cluster.archive_of(number)["failure"])
+            failure = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
             assert "not-mounted" in failure
             assert all(len(digests(cluster.wal_dir(n))) <= 8 for n in (1, 2, 3))
             # Votes and reads go on.
@@ -237,7 +235,7 @@ def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
         finally:
             writer.kill()
             writer.wait()
-        cluster.wait_archived(60)
+        cluster.wait_archived()
         verified(url)
 
 
@@ -246,9 +244,9 @@ def test_foreign_lost_and_conflicting_archives_are_loud_and_stop_removal_and_not
 ) -> None:
     with ArchivingCluster.archiving(primary, url, *KEEP_NONE) as cluster:
 
-        def failure() -> str:
-            text: str = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
-            return text
+        def wait_failed(text: str) -> None:
+            """Wait for this failure; that of the step before may be there for a while."""
+            wait_until(lambda: text in (cluster.archive_of(cluster.offloader())["failure"] or ""))
 
         cluster.fill(4)
         archived = Lsn(cluster.wait_archived())
@@ -258,7 +256,7 @@ def test_foreign_lost_and_conflicting_archives_are_loud_and_stop_removal_and_not
         taken = segment_file(1, archived + 2 * SEGMENT, SEGMENT)
         archive.put(taken, hashlib.sha256(b"another log").digest() * (SEGMENT // 32))
         cluster.fill(8)
-        assert f"{taken.name} has other content" in failure()
+        wait_failed(f"{taken.name} has other content")
         wait_until(lambda: max(cluster.archived_lsns().values()) == archived + 2 * SEGMENT)
         for found in [found for found in archive.objects() if found.file == taken]:
             archive.delete(found)
@@ -267,16 +265,20 @@ def test_foreign_lost_and_conflicting_archives_are_loud_and_stop_removal_and_not
         other = open_archive(url, "main", 5)
         other.put(segment_file(1, Lsn(SEGMENT), SEGMENT), bytes(SEGMENT))
         cluster.fill(4)
-        assert "another database system (5; this one is" in failure()
-        status = walkeeper("status", "--safekeepers", cluster.addresses, "--check")
-        assert status.returncode == 1 and "cannot archive, commits go on" in status.stdout
+        wait_failed("another database system (5; this one is")
+
+        def is_warned() -> bool:
+            status = walkeeper("status", "--safekeepers", cluster.addresses, "--check")
+            return status.returncode == 1 and "cannot archive, commits go on" in status.stdout
+
+        wait_until(is_warned)
         shutil.rmtree(tmp_path / "archive" / "main" / "5")
         cluster.wait_archived()
         # 3. Its disk is not mounted any more.
         (tmp_path / "archive").rename(tmp_path / "unmounted")
         (tmp_path / "archive").mkdir()
         cluster.fill(4)
-        assert "is it mounted?" in failure()
+        wait_failed("is it mounted?")
         begin = max(cluster.archived_lsns().values())
         assert max(cluster.oldest_kept(n) for n in (1, 2, 3)) <= begin
         (tmp_path / "archive").rmdir()
@@ -310,7 +312,7 @@ def test_a_base_backup_and_the_archive_alone_give_every_commit_up_to_the_tail(
         with recovered(backup, wal) as server:
             wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"))
             found = {row[0] for row in server.rows("SELECT id FROM journal")}
-            assert acknowledged - found == set() and len(acknowledged) > 50
+            assert acknowledged - found == set() and len(acknowledged) >= 50
         shutil.rmtree(wal)
     finally:
         backup.delete()

@@ -92,13 +92,12 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
             setattr(faults, fault, normal)
         cluster.wait_archived()
         # It stores half of what it is given, and says that all is well.
-        before = max(cluster.archived_lsns().values())
         faults.truncate_puts = True
         rates["truncate_puts"] = commits_per_second(journal, lambda: cluster.fill(3))
         wait_until(lambda: is_told(cluster.archive_of(cluster.offloader())["failure"]))
         faults.truncate_puts = False
         assert_nothing_went_too_early(cluster, archive)
-        assert max(cluster.archived_lsns().values()) == before
+        assert max(cluster.archived_lsns().values()) < cluster.last_whole()
         for found in survey(archive).without_receipt:
             if found.size < SEGMENT:  # a whole one waits for its receipt alone
                 archive.delete(found)  # the remedy that the text names
@@ -107,8 +106,8 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         contents = survey(archive)
         assert [problem.text for problem in verify(archive, contents)] == []
         assert contents.runs(1)[0][0] == Lsn(first), "from the first byte of the log on"
-        own = digests(primary.data / "pg_wal")
         there = archived_digests(archive)
+        own = digests(primary.data / "pg_wal")  # later: the load goes on
         assert {name: own[name] for name in there} == there
     for fault, rate in rates.items():
         figure(f"commits/s while S3 has fault: {fault}", rate)

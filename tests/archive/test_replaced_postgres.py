@@ -28,7 +28,7 @@ def test_a_new_safekeeper_is_filled_from_the_archive(tmp_path: Path) -> None:
         shutil.rmtree(cluster.data_dir(3))
         began = cluster.oldest_kept(1)
         cluster.fill(12)
-        cluster.wait_archived(60)
+        cluster.wait_archived()
         wait_until(lambda: min(cluster.oldest_kept(n) for n in (1, 2)) >= began + 4 * MB)
         cluster.safekeepers[2].start()
         newcomer = f"3@127.0.0.1:{cluster.ports[2]}"

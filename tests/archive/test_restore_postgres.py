@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving_cluster import FAST_TAIL, ArchivingCluster
+from tests.support.cluster import lsn_of
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer, make_directory, own
 from tests.support.restore_installation import Installation, installed
 from tests.support.waiting import wait_until
 from tests.with_postgres.test_restore import NOT_IN_RECOVERY, Scene, fails
+from walkeeper_archive.archive import Archive
+from walkeeper_archive.layout import Kind
+from walkeeper_archive.verification import survey
 
 pytestmark = pytest.mark.postgres
 
@@ -51,10 +55,11 @@ def test_an_archive_has_what_is_removed_and_what_is_left_without_safekeepers(
         with Journal(primary) as late:
             late.wait_for_more(100)
         cluster.wait_archived()
-        wait_until(lambda: list(place.rglob("*.partial")))
         cluster.proposer.kill()
         primary.kill()
-        cluster.settle()
+        end = lsn_of(cluster.settle()["consensus_lsn"])
+        archive = cluster.archive()
+        wait_until(lambda: tail_lsn(archive) == end)  # the archive rests
         own(place)
         try:
             _recover(scene, f"--archive file://{place}", early, late)
@@ -64,6 +69,12 @@ def test_an_archive_has_what_is_removed_and_what_is_left_without_safekeepers(
             _recover_without_safekeepers(scene, place, early)
         finally:
             scene.backup.delete()
+
+
+def tail_lsn(archive: Archive) -> int:
+    """Return the end of the part of a segment that goes furthest."""
+    files = survey(archive).files()
+    return max((file.end_lsn for file in files if file.kind is Kind.PARTIAL), default=0)
 
 
 def _recover(scene: Scene, option: str, *journals: Journal) -> None:

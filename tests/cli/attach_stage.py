@@ -59,7 +59,7 @@ def server() -> Iterator[PostgresServer]:
 def proposer(
     server: PostgresServer, name: str = "walkeeper", slot: str = "", user: str = "postgres"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Stream, flush and acknowledge, until the block ends."""
+    """Stream, flush and acknowledge, until the block ends. No walsender uses the slot then."""
     directory = make_directory("walkeeper_receivewal_")
     slot = slot or name
     server.sql(
@@ -85,6 +85,7 @@ def proposer(
     finally:
         process.kill()
         process.wait()
+        server.wait_unused(slot)
         shutil.rmtree(directory)
 
 

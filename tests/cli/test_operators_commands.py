@@ -48,8 +48,8 @@ def test_a_late_command_is_killed_though_its_child_keeps_the_pipe_open(tmp_path:
     child = tmp_path / "child"
     begun_s = time.monotonic()
     text = f"sleep {LONG_S:g} & echo $! > {child}; wait"
-    with pytest.raises(TimeoutError, match=r"no end within 0\.5 s"):
-        asyncio.run(run_in_shell(text, 0.5))
+    with pytest.raises(TimeoutError, match="no end within 2 s"):
+        asyncio.run(run_in_shell(text, 2.0))  # enough for a shell to start
     assert time.monotonic() - begun_s < LONG_S / 2
     _kill(int(child.read_text()))
 

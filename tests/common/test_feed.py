@@ -122,7 +122,7 @@ async def over_tls(
     server, client = pair(files.safekeeper(1).server_context(), files.proposer().client_context())
     peer = await encrypted(here, server, Silent())
     link = await encrypted(there, client, owner, make_feed=feed())
-    await until(lambda: not link.is_closed and not peer.is_closed, 20)
+    await until(lambda: not link.is_closed and not peer.is_closed)
     try:
         yield link, peer
     finally:
@@ -157,7 +157,7 @@ def test_messages_over_tls_arrive_once_and_in_order(
                     link.receive_first(random.choice((take, take, None)))
                 if number % 3 == 0:
                     await asyncio.sleep(0)
-            await until(lambda: len(owner.heard) >= len(sent), 60)
+            await until(lambda: len(owner.heard) >= len(sent))
 
     runner(story())
     assert owner.heard == sent and offered and 0 < owner.took < len(sent)

@@ -12,7 +12,7 @@ import uvloop
 
 from tests.common.test_pure_framing import append_of
 from tests.support.tls_ends import SMALL_BUFFER_BYTES, connected, files, released
-from tests.support.waiting import until
+from tests.support.waiting import LIMIT_S, until
 from tests.tls_files import TlsFiles
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
@@ -47,12 +47,12 @@ def test_messages_arrive_over_tls_in_order(files: TlsFiles, runner: Runner) -> N
                     await asyncio.sleep(0.01)
                     assert len(ends.heard.heard) == before, "a paused connection hands over nothing"
                     ends.server.resume_reading()
-            await until(lambda: len(ends.heard.heard) == len(sent), 60)
+            await until(lambda: len(ends.heard.heard) == len(sent))
             assert [b"".join(encode(each)) for each in ends.heard.heard] == [
                 b"".join(encode(each)) for each in sent
             ]
             ends.server.close("done")
-            await until(lambda: bool(ends.said.reasons and ends.heard.reasons), 20)
+            await until(lambda: bool(ends.said.reasons and ends.heard.reasons))
             assert ends.said.reasons == ["the peer closed the connection"]
 
     runner(story())
@@ -76,7 +76,7 @@ def test_a_frame_is_one_system_call(
             ends.client.send(append_of(wal_bytes))
             monkeypatch.undo()
             assert wrote == [ends.there.fileno()]
-            await until(lambda: len(ends.heard.heard) == 1, 20)
+            await until(lambda: len(ends.heard.heard) == 1)
 
     uvloop.run(story())
 
@@ -95,7 +95,7 @@ def test_a_failed_handshake_closes_with_the_reason(files: TlsFiles, runner: Runn
         opening = TlsOpening(layer, Listening())
         await asyncio.get_running_loop().create_connection(lambda: opening, sock=here)
         there.send(PREFACE)
-        assert "TLS" in str(await asyncio.wait_for(lost, 10))
+        assert "TLS" in str(await asyncio.wait_for(lost, LIMIT_S))
         there.close()
         await released(here)
 
@@ -136,7 +136,7 @@ def test_a_write_that_tls_refuses_ends_the_connection(files: TlsFiles) -> None:
             ends.server_layer.shut_down()  # OpenSSL takes no bytes after that
             for _ in range(3):
                 ends.server.send(append_of(100))
-            await until(lambda: bool(ends.heard.reasons and ends.said.reasons), 20)
+            await until(lambda: bool(ends.heard.reasons and ends.said.reasons))
             assert ends.heard.reasons == ["TLS: protocol is shutdown"]
 
     uvloop.run(story())

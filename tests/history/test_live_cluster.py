@@ -101,6 +101,11 @@ def ids_in(to: Path) -> set[int]:
     return {int(row["id"]) for row in rows_in(to)}
 
 
+def standbys_of(cluster: Cluster) -> list[str]:
+    lines = cluster.status()["safekeepers"]
+    return [each["application_name"] for line in lines for each in line.get("standbys") or []]
+
+
 def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -116,7 +121,8 @@ def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
     xids: list[int] = []
 
     def shown() -> set[int]:
-        lines = [json.loads(line) for line in output.read_text().splitlines()]
+        whole = output.read_text().rpartition("\n")[0]  # the last one may be half written
+        lines = [json.loads(line) for line in whole.splitlines()]
         return {line["xid"] for line in lines if line["kind"] == "commit"}
 
     def commit_is_shown() -> bool:
@@ -132,9 +138,7 @@ def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
         assert {xid for xid in xids if xid >= first} <= shown(), "none is left out"
         assert process.poll() is None
         # No slot or standby that stays holds WAL back on the safekeepers that are read.
-        lines = cluster.status()["safekeepers"]
-        names = [s["application_name"] for line in lines for s in line.get("standbys") or []]
-        wait_until(lambda: "walkeeper history" not in names)
+        wait_until(lambda: "walkeeper history" not in standbys_of(cluster))
     finally:
         process.terminate()
         process.wait(LIMIT_S)

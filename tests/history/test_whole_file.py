@@ -53,7 +53,7 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
     reader.start()
     with whole_file(pipe) as file:
         file.write(b"rows")
-    reader.join(10)
+    reader.join(LIMIT_S)
     assert read == [b"rows"] and stat.S_ISFIFO(pipe.stat().st_mode)
 
 

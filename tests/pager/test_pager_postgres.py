@@ -208,11 +208,16 @@ def test_the_command_gets_a_page_or_says_why_not(pages: Pages, tmp_path: Path) -
     done = walkeeper("pager", "get", catalog, "0", *at, "-o", str(tmp_path / "page"))
     assert done.returncode == 0, done
     assert len((tmp_path / "page").read_bytes()) == 8192
+    wait_until(lambda: fetch_status(pages.address)["safekeeper"])  # it may have just started
     status = json.loads(walkeeper("pager", "status", *at, "--json").stdout)
     assert status["consistent"] and status["safekeeper"] in pages.cluster.addresses
-    lines = pages.cluster.status()["safekeepers"]
-    (followed,) = [line for line in lines if line["address"] == status["safekeeper"]]
-    assert "walkeeper pager" in [s["application_name"] for s in followed["standbys"]]
+
+    def is_followed() -> bool:
+        lines = pages.cluster.status()["safekeepers"]
+        (followed,) = [line for line in lines if line["address"] == status["safekeeper"]]
+        return "walkeeper pager" in [each["application_name"] for each in followed["standbys"]]
+
+    wait_until(is_followed)
     for arguments, said in (
         ((catalog, "0", "--lsn", "0/1000028"), "is before the history that is kept, which begins"),
         ((catalog, "0", "--lsn", "F/0", "--timeout", "100ms"), "F/0 is still to come: applied up"),

@@ -118,18 +118,21 @@ def test_a_power_cut_takes_what_was_not_synced_and_nothing_else(tmp_path: Path) 
 @needs_root
 def test_a_one_way_partition_lets_the_other_direction_through() -> None:
     def arrives(sender: Node, receiver: Node) -> bool:
-        """Send a datagram, so that no answer is needed. The receiver listens in its namespace."""
+        """Send a datagram, so that no answer is needed. The receiver listens in its namespace.
+
+        The receiver sends itself another one afterwards. So it receives one in any case."""
         code = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
-        listen = "s.bind(('', 9)); s.settimeout(1); print('up', flush=True); s.recv(9)"
-        listener = subprocess.Popen(
+        listen = "s.bind(('', 9)); print('up', flush=True); print(s.recv(9).decode())"
+        with subprocess.Popen(
             [*receiver.prefix, sys.executable, "-c", code + listen],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert listener.stdout is not None and listener.stdout.readline()
-        sender.run(sys.executable, "-c", code + f"s.sendto(b'x', ('{receiver.address}', 9))")
-        listener.stdout.close()
-        return listener.wait(10) == 0
+            text=True,
+        ) as listener:
+            assert listener.stdout is not None and listener.stdout.readline()
+            for node, text in ((sender, "sent"), (receiver, "end")):
+                to = f"s.sendto(b'{text}', ('{receiver.address}', 9))"
+                node.run(sys.executable, "-c", code + to)
+            return listener.stdout.readline() == "sent\n"
 
     with Network.create(("a", "b")) as network:
         a, b = network["a"], network["b"]

@@ -72,7 +72,7 @@ def test_wal_arrives_whole_and_in_order_however_little_the_socket_takes(files: T
                 streaming.send(random.randbytes(size))
                 if number % 4 == 0:
                     await asyncio.sleep(0)
-            await until(lambda: len(ends.heard.heard) == 60, 30)
+            await until(lambda: len(ends.heard.heard) == 60)
             assert frames(ends.heard) == streaming.sent
 
     uvloop.run(story())
@@ -97,7 +97,7 @@ def test_an_append_is_one_record_if_it_fits(
             streaming = Streaming(ends.client)
             streaming.send(bytes(wal_bytes))
             assert [len(records_of(data)) for data in taken] == [records]
-            await until(lambda: len(ends.heard.heard) == 1, 20)
+            await until(lambda: len(ends.heard.heard) == 1)
             assert frames(ends.heard) == streaming.sent
 
     uvloop.run(story())
@@ -110,7 +110,7 @@ def test_an_append_that_tls_refuses_closes_the_link_and_raises_nothing(files: Tl
             ends.client_layer.shut_down()  # OpenSSL takes no bytes after that
             for _ in range(3):
                 streaming.send(b"wal" * 100)
-            await until(lambda: bool(ends.said.reasons), 20)
+            await until(lambda: bool(ends.said.reasons))
             assert ends.said.reasons == ["TLS: protocol is shutdown"] and not ends.heard.heard
 
     uvloop.run(story())
@@ -123,7 +123,7 @@ def test_nothing_is_written_to_a_link_that_is_closing(files: TlsFiles) -> None:
             ends.client.close("done")
             streaming.send(b"wal" * 100)
             assert not ends.client_layer.take()
-            await until(lambda: bool(ends.said.reasons and ends.heard.reasons), 20)
+            await until(lambda: bool(ends.said.reasons and ends.heard.reasons))
             assert not ends.heard.heard
 
     uvloop.run(story())

@@ -173,6 +173,7 @@ def test_the_bytes_received_from_mid_segment_are_those_of_pg_wal(server: Postgre
 
 def test_a_commit_returns_only_when_the_report_says_so(server: PostgresServer) -> None:
     async def body() -> None:
+        server.freeze_background_writer()  # the commit is the last record
         start = await flush_lsn(server)
         attach(server)
         async with connected(server.dsn()) as shell:
@@ -276,7 +277,7 @@ def test_an_older_proposers_xmin_does_not_stay_in_the_slot(
 
 
 def test_a_paused_stream_outlives_wal_sender_timeout(server: PostgresServer) -> None:
-    server.configure({"wal_sender_timeout": "2s"})
+    server.configure({"wal_sender_timeout": "5s"})  # half of it is for an answer
     server.reload()
 
     async def body() -> None:
@@ -287,7 +288,7 @@ def test_a_paused_stream_outlives_wal_sender_timeout(server: PostgresServer) -> 
             await sql(
                 server, "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 40000) i"
             )
-            await asyncio.sleep(6)
+            await asyncio.sleep(8)
             assert not shell.of(PrimaryLost), shell.of(PrimaryLost)
             end = await flush_lsn(server)
             assert shell.end_lsn < end, "the pause did not hold anything back"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster import lsn_of
 from tests.support.postgres_server import PostgresServer
-from tests.support.waiting import until, until_awaited
+from tests.support.waiting import LIMIT_S, until, until_awaited
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.consensus.proposer_events import Event, NonceWritten
 from walkeeper_proposer.postgres import primary_retention
@@ -57,7 +57,7 @@ def _run(body: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(primary_retention, "RETRY_S", 0.05)
 
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await body()  # type: ignore[misc]
 
     asyncio.run(limited())

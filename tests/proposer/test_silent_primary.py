@@ -141,7 +141,7 @@ def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> Non
 def test_an_idle_server_answers_and_silence_that_is_ours_does_not_count(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience = 50  # statuses, a second: in it the server of a busy machine answers, too
+    patience = 100  # statuses, two seconds: in them the server of a busy machine answers, too
     monkeypatch.setattr(Primary, "_silent_statuses_first", patience)
 
     async def body() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster import lsn_of
 from tests.support.postgres_server import PostgresServer
 from tests.support.standbys import feed_from, wait_replayed
-from tests.support.waiting import until, until_awaited
+from tests.support.waiting import LIMIT_S, until, until_awaited
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_proposer.postgres import standby_retention
 from walkeeper_proposer.postgres.standby_retention import (
@@ -81,7 +81,7 @@ def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
 async def _keeping(dsn: str) -> AsyncIterator[asyncio.Task[None]]:
     keeping = asyncio.create_task(keep_on_standby(dsn, "s_retention"))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             yield keeping
     finally:
         keeping.cancel()

@@ -17,7 +17,7 @@ from tests.support.postgres_server import (
     program,
     server_environment,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_cli.program import run
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import REWRITTEN, ChangeReader
@@ -89,7 +89,7 @@ def test_an_insertion_that_lost_its_race_is_none(server: PostgresServer, tmp_pat
         racer.start()
         wait_until(lambda: server.sql(waits) == 1)
         work(server, "INSERT INTO up VALUES ('a', 50)")
-    racer.join(20)
+    racer.join(LIMIT_S)
     found = changes(server, "up")
     assert short(found) == [("insert", None, "a"), ("update", "a", "a")]
     undo(server, tmp_path / "undo.sql", "--xid", str(found[1].commit.top_xid))

@@ -171,11 +171,11 @@ def test_damage_without_a_copy_is_tried_again_with_the_next_pass(
         reader = WorkerThread("scrub", lambda defect: None)
         scrubbing = scrub.Scrub(log, 1 << 40, reader)
         running = asyncio.create_task(scrubbing.run())
-        await until(lambda: len(log.repairs) >= 2, 20)
+        await until(lambda: len(log.repairs) >= 2)
         log.place = "the archive"
-        await until(lambda: scrubbing.repairs == 1, 20)
+        await until(lambda: scrubbing.repairs == 1)
         log.copies = {}
-        await until(lambda: scrubbing.flaw is None, 20)
+        await until(lambda: scrubbing.flaw is None)
         running.cancel()
         reader.stop()
 

@@ -34,6 +34,8 @@ from walkeeper_lab.local.tcp_ports import free_port
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 TOLD = 4_000  # characters of each daemon in the report of a failed test
+# On a busy machine, safekeepers answer within this time. A frozen one costs all of it.
+ANSWER_S = 30.0
 
 
 def lsn_of(text: str) -> int:
@@ -271,7 +273,7 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Return the document of `walkeeper status --json`; test_kills.py compares the two."""
-        return asyncio.run(gather(list(self.pairs()), self.name, 3.0))
+        return asyncio.run(gather(list(self.pairs()), self.name, ANSWER_S))
 
     def pairs(self) -> tuple[tuple[str, int], ...]:
         pairs = [address.rpartition(":") for address in self.addresses.split(",")]

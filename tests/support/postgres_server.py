@@ -135,14 +135,15 @@ def make_directory(prefix: str = "walkeeper_pg_") -> Path:
 
 
 def own(path: Path) -> None:
-    """Give a directory's tree to the server's user."""
+    """Give a directory's tree to the server's user, but for files that go meanwhile."""
     user = server_user()
     if user is None:
         return
     entry = pwd.getpwnam(user)
     for directory, _, files in os.walk(path):
         for name in (directory, *(os.path.join(directory, file) for file in files)):
-            os.lchown(name, entry.pw_uid, entry.pw_gid)
+            with contextlib.suppress(FileNotFoundError):
+                os.lchown(name, entry.pw_uid, entry.pw_gid)
 
 
 def initialised_directory(options: tuple[str, ...]) -> Path:
@@ -232,7 +233,19 @@ class PostgresServer:
         self.pg_ctl("reload")
 
     def promote(self) -> None:
-        self.pg_ctl("-w", "promote")
+        self.pg_ctl("-w", "-t", f"{LIMIT_S:.0f}", "promote")
+
+    def wait_unused(self, slot: str) -> None:
+        """Wait until no walsender uses the slot: it learns late that its client has gone."""
+        query = "SELECT bool_or(active) IS NOT true FROM pg_replication_slots WHERE slot_name = "
+        wait_until(lambda: self.sql(f"{query}'{slot}'"))
+
+    def freeze_background_writer(self) -> None:
+        """Stop the process that logs the running transactions every 15 s, until the server ends.
+
+        The end of WAL then stays where the last statement has left it."""
+        query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'"
+        os.kill(wait_until(lambda: self.sql(query)), signal.SIGSTOP)
 
     def kill(self) -> None:
         """Send SIGKILL to the postmaster and all its processes; do nothing if it is not running."""
@@ -251,10 +264,10 @@ class PostgresServer:
         """Signal the postmaster, so that it starts no more, then its children; return them all."""
         pid = self.postmaster_pid()
         assert pid is not None, f"{self.data}: not running"
-        children = set(_children(pid))  # before: a dead parent has none
+        children = set(children_of(pid))  # before: a dead parent has none
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        children |= set(_children(pid))  # after: a stopped one makes none
+        children |= set(children_of(pid))  # after: a stopped one makes none
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
@@ -335,7 +348,7 @@ class PostgresServer:
         return (self.data / "pg_wal" / name).read_bytes()
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """List the processes whose parent is `pid`, from /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -49,22 +50,30 @@ def test_a_command_says_the_same_and_ends_with_the_same_code(words: tuple[str, .
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
+def facts_of(daemon: Daemon) -> tuple[object, ...]:
+    """Return the number of descriptors, the kinds of those that are no files, and the threads."""
+    folder, links = Path(f"/proc/{daemon.pid}"), list[str]()
+    for path in folder.joinpath("fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            links.append(os.readlink(path))
+    kinds = sorted(link.split(":")[0] for link in links if link[0] != "/")
+    status = dict(line.split(":\t") for line in (folder / "status").read_text().splitlines())
+    wanted = [status[name] for name in ("Threads", "SigBlk", "SigIgn", "SigCgt")]
+    return len(links), kinds, wanted
+
+
 def test_a_daemon_has_the_descriptors_threads_and_environment_of_a_new_one(tmp_path: Path) -> None:
     made = [safekeeper(kind, tmp_path / kind.__name__, WALKEEPER_ID="7", X="y")
             for kind in (Daemon, NewPython)]  # fmt: skip
-    facts = []
     for daemon in made:
         daemon.start()
         assert isinstance(daemon.process, forked.ForkedProcess) is (type(daemon) is Daemon)
-        folder = Path(f"/proc/{daemon.pid}")
-        kinds = [link.split(":")[0] for link in map(os.readlink, folder.joinpath("fd").iterdir())]
         assert "safekeeper 7 " in daemon.output()
-        status = dict(line.split(":\t") for line in (folder / "status").read_text().splitlines())
-        wanted = [status[name] for name in ("Threads", "SigBlk", "SigIgn", "SigCgt")]
-        facts.append((len(kinds), sorted(k for k in kinds if k[0] != "/"), wanted))
+    first, other = made
+    # Each opens its last descriptors behind the line that says it is ready.
+    wait_until(lambda: facts_of(first) == facts_of(other))
     for daemon in made:
         assert daemon.terminate() == 0
-    assert facts[0] == facts[1]
 
 
 def test_a_killed_process_has_its_signal_as_exit_code(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ async def connected(
     client = await encrypted(there, client_layer, said)
     first = here.recv(first_bytes) if first_bytes else b""  # sent at once
     server = await encrypted(here, server_layer, heard, first)
-    await until(lambda: not client.is_closed and not server.is_closed, 20)
+    await until(lambda: not client.is_closed and not server.is_closed)
     try:
         yield Ends(server, client, server_layer, client_layer, there, heard, said)
     finally:
@@ -105,7 +105,7 @@ async def connected(
 
 async def released(*ends: socket.socket) -> None:
     """Wait until the transports of these sockets have closed them."""
-    await until(lambda: all(end.fileno() < 0 for end in ends), 20)
+    await until(lambda: all(end.fileno() < 0 for end in ends))
 
 
 async def encrypted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psycopg
 import pytest
@@ -51,11 +51,16 @@ class LogicalCluster(Cluster):
             if found["slot_name"] == slot
         }
 
-    def confirmed_lsn(self, slot: str, member: int, received: bytes) -> str:
-        """Return the slot's position a moment after its consumer has left."""
+    def wait_confirmed(self, slot: str, received: bytes, members: Sequence[int]) -> None:
+        """Wait until these know that the slot's consumer, which has left, has all of this."""
         last_lsn = transactions(received)[-1].end_lsn
-        wait_until(lambda: lsn_of(self.slot_lsns(slot)[member]) >= last_lsn)
-        return self.slot_lsns(slot)[member]
+
+        def is_known() -> bool:
+            lsns = self.slot_lsns(slot)
+            known = {lsn_of(lsns.get(member, "0/0")) for member in members}
+            return len(known) == 1 and known.pop() >= last_lsn
+
+        wait_until(is_known)
 
     def end_lsn(self) -> str:
         """Return the end of the primary's WAL, after one more commit that every safekeeper gets."""
@@ -93,7 +98,7 @@ class ChangingSchema:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(30)
+        self._thread.join(LIMIT_S)
 
     def _run(self) -> None:
         number = 0

@@ -210,6 +210,7 @@ def test_a_term_starts_where_whole_records_were_made_to_end(
     running: Cluster, craft: Callable[[Writer], int]
 ) -> None:
     primary = running.primary
+    primary.freeze_background_writer()
     end = craft(Writer(running))
     running.proposer.kill()
     primary.kill()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from functools import partial
+from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.cluster import Cluster
@@ -47,17 +49,30 @@ def silent(cluster: Cluster, number: int) -> bool:
     return [each["member"] for each in found] == [number] and found[0]["since"] is not None
 
 
+class LocalJournal(Journal):
+    """Commits that wait for the primary's own disk alone: their pauses are the machine's."""
+
+    table = "alone"
+    create = "CREATE TABLE IF NOT EXISTS alone (id bigint PRIMARY KEY)"
+
+    def transact(self, connection: psycopg.Connection[Any], new_id: int) -> None:
+        connection.execute("SET synchronous_commit = local")
+        connection.execute("INSERT INTO alone VALUES (%s)", (new_id,))
+
+
 def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Figure) -> None:
-    with Journal(cluster.primary, writers=8) as journal:
+    alone = LocalJournal(cluster.primary, writers=1, pause_s=0.02)
+    with alone, Journal(cluster.primary, writers=8) as journal:
         journal.wait_for_more(500)
         for number, safekeeper in enumerate(cluster.safekeepers, 1):
             killed_s = time.monotonic()
             safekeeper.kill()
             journal.wait_for_more(1000)
-            gap_s = journal.longest_gap_s(killed_s - 0.1, time.monotonic())
+            until_s = time.monotonic()
+            gap_s = journal.longest_gap_s(killed_s - 0.1, until_s)
             figure(f"longest gap when {safekeeper.name} is killed, s", gap_s)
             figure("p99.9 latency meanwhile, s", journal.latency_s(0.999, killed_s))
-            assert gap_s < 5.0
+            assert gap_s - alone.longest_gap_s(killed_s - 0.1, until_s) < 5.0
             wait_until(partial(silent, cluster, number))
             safekeeper.start()
             cluster.wait_caught_up()

@@ -91,7 +91,8 @@ def test_a_member_is_replaced_without_a_copy_and_filled_later(
         cluster.primary.sql(MESSAGE.format(min(BEHIND_MB, BATCH_MB)))
     with Journal(cluster.primary) as journal:
         journal.wait_for_more(50)
-        newcomer, port = add_safekeeper(cluster, 4)
+        # It copies nothing before its restart, however long the command takes.
+        newcomer, port = add_safekeeper(cluster, 4, "--fill-rate", "0")
         steps = Steps(cluster, port)
         started_s = time.monotonic()
         done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}",

@@ -18,7 +18,7 @@ from tests.support.change_consumer import (
 from tests.support.cluster import lsn_of
 from tests.support.journal import Journal
 from tests.support.postgres_server import PostgresServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.logical_cluster import (  # noqa: F401
     LogicalCluster,
     cluster,
@@ -48,7 +48,7 @@ class LargeTransactions:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(60)
+        self._thread.join(LIMIT_S)
 
     def _run(self) -> None:
         while not self._stopping.wait(0.3):
@@ -69,8 +69,7 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         journal.wait_for_more(50)
         wait_until(lambda: large.made > 1)
         feed = receive(cluster.ports[2], "feed", cluster.end_lsn())
-        confirmed = cluster.confirmed_lsn("feed", 3, feed)
-        wait_until(lambda: cluster.slot_lsns("feed") == dict.fromkeys((1, 2, 3), confirmed))
+        cluster.wait_confirmed("feed", feed, (1, 2, 3))
         lose_disk(cluster, 3)
         journal.wait_for_more(50)
         _, port = add_safekeeper(cluster, 4)
@@ -82,9 +81,8 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         assert cluster.proposer.is_running, "it needs no restart"
         # entries that the newcomer lacks
         more = receive(cluster.ports[1], "feed", cluster.end_lsn())
-        confirmed = cluster.confirmed_lsn("feed", 2, more)
+        cluster.wait_confirmed("feed", more, (2, 4))
         feed += more
-        wait_until(lambda: cluster.slot_lsns("feed").get(4) == confirmed)
         cluster.safekeepers[0].kill()  # the second and the newcomer are left
         journal.wait_for_more(50)
         cluster.proposer.kill()

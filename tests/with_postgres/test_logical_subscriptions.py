@@ -107,6 +107,7 @@ def test_without_a_proposer_or_its_primary_the_question_is_refused_in_time(
     cluster: TwoPublications, subscriber: PostgresServer
 ) -> None:
     subscribe(subscriber, cluster.where())
+    wait_until(lambda: list(cluster.slot_lsns("feed")) == [1, 2, 3])
     cluster.proposer.kill()
     with pytest.raises(psycopg.Error, match="no quorum has an answer to which tables"):
         subscriber.sql(REFRESH.format("feed"))

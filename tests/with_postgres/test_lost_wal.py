@@ -29,7 +29,7 @@ def test_lost_wal_is_reported_while_commits_go_on(cluster: Cluster) -> None:
 
     wait_until(lambda: "damaged" in reasons())
     assert segment.name in reasons()["damaged"] and cluster.status()["cluster"]["quorum"]
-    assert f"is damaged: segment {segment.name}" in first.output()
+    wait_until(lambda: f"is damaged: segment {segment.name}" in first.output())
     cluster.primary.sql("SELECT txid_current()")  # commits go on
     second = cluster.status()["safekeepers"][1]
     assert second["damage"] is None

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.postgres
 
 SCENES = Path(__file__).parent.parent / "old_data"
 PHYSICAL = ("killed", "promoted")
-STATUS_S, SETTLE_S = 3.0, 40.0
+STATUS_S, SETTLE_S = 30.0, 40.0
 
 
 def unpack(packed: Path, directory: Path) -> None:

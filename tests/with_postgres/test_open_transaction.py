@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.postgres_server import PostgresServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -59,7 +59,7 @@ def test_a_transaction_of_many_segments_outlives_a_new_connection(trouble: str) 
                 cluster.proposer.start("--take-over")
             committing = threading.Thread(target=load.execute, args=(b"COMMIT",), daemon=True)
             committing.start()
-            committing.join(20)
+            committing.join(LIMIT_S)
             assert not committing.is_alive(), cluster.proposer.output()
             primary.sql("INSERT INTO small VALUES (1)")
             assert cluster.proposer.is_running

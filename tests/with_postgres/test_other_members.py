@@ -34,8 +34,9 @@ def test_a_member_serves_old_wal_that_other_members_hold(cluster: Cluster) -> No
     member.start("--repair-from", cluster.addresses, "--fill-rate", "0")
     wal = asyncio.run(streamed(port, first_lsn, end_lsn - first_lsn))
     assert wal == held[: len(wal)]
-    assert f"reading WAL from {first_lsn} on at safekeeper at" in member.output()
-    assert "under-replicated: safekeeper 1 lacks 2,097,152 bytes" in cluster.command("status")
+    wait_until(lambda: f"reading WAL from {first_lsn} on at safekeeper at" in member.output())
+    lacking = "under-replicated: safekeeper 1 lacks 2,097,152 bytes"
+    wait_until(lambda: lacking in cluster.command("status"))
     member.terminate()
     member.start("--repair-from", cluster.addresses)
     wait_until(lambda: all(segment.exists() for segment in segments[:2]))

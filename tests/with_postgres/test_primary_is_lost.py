@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cluster import Cluster, lsn_of
 from tests.support.journal import Journal
-from tests.support.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer, children_of
 from tests.support.recovery import assembled_wal, recovered
 from tests.support.waiting import wait_until
 
@@ -23,9 +23,10 @@ NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
 
 def kill_postmaster_alone(server: PostgresServer) -> None:
     """Send SIGKILL as the kernel's OOM killer does: the postmaster's children end by themselves."""
-    processes = [row[0] for row in server.rows("SELECT pid FROM pg_stat_activity")]
     postmaster = server.postmaster_pid()
     assert postmaster is not None
+    os.kill(postmaster, signal.SIGSTOP)  # it makes no more of them
+    processes = children_of(postmaster)
     os.kill(postmaster, signal.SIGKILL)
     wait_until(lambda: not any(is_alive(pid) for pid in [postmaster, *processes]))
     # Its parent may not have reaped it, and PostgreSQL takes a zombie for a live owner.

@@ -204,9 +204,7 @@ def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
     settled = lsn_of(cluster.settle()["consensus_lsn"])
     assert settled < end
     cluster.safekeepers[0].start()
-    wait_until(
-        lambda: cluster.settle() and lsn_of(cluster.flush_lsns().get(1, "0/0")) == settled, 20
-    )
+    wait_until(lambda: cluster.settle() and lsn_of(cluster.flush_lsns().get(1, "0/0")) == settled)
     (orphan,) = (cluster.wal_dir(1).parent / "orphans").iterdir()
     line = f"pg_waldump -p orphans/{orphan.name} "
     wait_until(lambda: line in cluster.safekeepers[0].output())

@@ -160,6 +160,7 @@ def test_two_logs_on_one_slot_do_not_fight_for_ever(
 ) -> None:
     """`create` could not see the first one, which was down then."""
     cluster.proposer.kill()
+    primary.wait_unused("walkeeper")
     slot = ("--slot", "walkeeper")
     made = cluster.try_command("create", "--dsn", primary.dsn(), *slot, "--cluster", "second")
     assert made.returncode == 0, made
@@ -168,7 +169,7 @@ def test_two_logs_on_one_slot_do_not_fight_for_ever(
     cluster.proposer.start()
     rival.start(wait=False)
     both = (cluster.proposer, rival)
-    wait_until(lambda: not all(each.is_running for each in both), 60)
+    wait_until(lambda: not all(each.is_running for each in both))
     said = [each.output() for each in both if not each.is_running]
     assert "FATAL:  slot walkeeper was taken 5 times" in said[0], said
     rival.kill()

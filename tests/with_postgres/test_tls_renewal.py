@@ -89,12 +89,11 @@ def test_files_and_the_authority_change_under_load_and_no_commit_fails(
                 if change is renewed:  # the log holds the same line back from the fourth time on
                     wait_until(partial(has_loaded, daemon))
             journal.wait_for_more(50)
-            document = cluster.status()
-            assert all(line["reachable"] for line in document["safekeepers"]), document
+            wait_until(lambda: all(each["reachable"] for each in cluster.status()["safekeepers"]))
     assert "lost the connection" not in cluster.proposer.output()
     with speaking_as(files.path(Role.MONITOR, "of_the_old_authority")):
-        errors = [line["error"] for line in cluster.status()["safekeepers"]]
-    assert all("not valid" in error for error in errors), errors
+        wait_until(lambda: all("not valid" in (line["error"] or "")
+                               for line in cluster.status()["safekeepers"]))  # fmt: skip
 
 
 def test_a_broken_file_leaves_the_old_one_in_force(cluster: TlsCluster, files: TlsFiles) -> None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from tests.support.receivers import identified, pg_receivewal
 from tests.support.recovery import assembled_wal
 from tests.support.segment_files import assert_same_wal
 from tests.support.standbys import standby_of, wait_replayed
+from tests.support.valve import Valve
 from tests.support.waiting import wait_until
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.postgres
 
 SEGMENT_BYTES = 16 << 20
 RECORD_BYTES = 40 << 20
-PULSE_S = 0.003
+BEYOND_BYTES = 4 << 20  # WAL of the record in the next segment
 
 
 @pytest.fixture
@@ -41,23 +40,18 @@ def primary() -> Iterator[PostgresServer]:
         yield server
 
 
-def lose_the_primary_inside_a_record(cluster: Cluster, primary: PostgresServer) -> int:
+def lose_the_primary_inside_a_record(
+    cluster: Cluster, primary: PostgresServer, valve: Valve
+) -> int:
     """Return the start of the record. It is committed into the next segment; its end nobody has."""
     start = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
     next_segment = (start // SEGMENT_BYTES + 1) * SEGMENT_BYTES
-    cluster.proposer.signal(signal.SIGSTOP)
+    valve.allow(next_segment - start + BEYOND_BYTES)  # so the proposer gets no more of it
     emit = f"SELECT pg_logical_emit_message(false, 'lost', repeat('x', {RECORD_BYTES}))"
     primary.sql("SET synchronous_commit = local", emit, "CREATE TABLE flushed ()")
-
-    def is_far_enough() -> bool:
-        cluster.proposer.signal(signal.SIGCONT)
-        time.sleep(PULSE_S)
-        cluster.proposer.signal(signal.SIGSTOP)
-        return committed(cluster) > next_segment
-
-    wait_until(is_far_enough)
+    wait_until(lambda: committed(cluster) > next_segment)
     primary.kill()
-    cluster.proposer.kill()
+    cluster.proposers[-1].kill()
     assert committed(cluster) < min(next_segment + SEGMENT_BYTES, start + RECORD_BYTES)
     return start
 
@@ -85,9 +79,12 @@ def test_a_standby_and_pg_receivewal_go_on_after_a_rebuilt_primary(
         stack.callback(backup.delete)
         standby = stack.enter_context(standby_of(primary, cluster.ports[0]))
         received = stack.enter_context(pg_receivewal(cluster.ports[1]))
+        valve = stack.enter_context(Valve(primary.port))
+        cluster.proposer.terminate()
+        cluster.new_proposer("metered", dsn=primary.dsn(port=valve.port)).start()
         with Journal(primary) as journal:
             journal.wait_for_more(100)
-        start = lose_the_primary_inside_a_record(cluster, primary)
+        start = lose_the_primary_inside_a_record(cluster, primary, valve)
         served = lsn_of(identified(cluster, 3)[2])
         settled = lsn_of(cluster.settle()["consensus_lsn"])
         assert start <= served == settled < start + WAL_PAGE_BYTES

@@ -110,8 +110,8 @@ def test_psql_logs_in_and_a_wrong_password_gets_the_answer_of_postgresql(
     assert refused.returncode == 2 and text in refused.stderr, refused
     in_plain = psql(f"{dsn} password=x sslmode=disable channel_binding=disable", "IDENTIFY_SYSTEM")
     assert "passwords over TLS only" in in_plain.stderr, in_plain
-    log = cluster.safekeepers[0].output()
-    assert "how=scram-sha-256" in log and PASSWORD not in log
+    wait_until(lambda: "how=scram-sha-256" in cluster.safekeepers[0].output())
+    assert PASSWORD not in cluster.safekeepers[0].output()
 
 
 def test_pg_receivewal_takes_the_password_of_pgpass(

@@ -1,0 +1,83 @@
+"""A forwarder before a port of this machine, which lets only so many bytes of the server through.
+
+with Valve(primary.port) as valve:
+    connect(valve.port)
+    valve.allow(1 << 20)      the server's next MiB passes, and nothing behind it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+PIECE_BYTES = 1 << 16
+
+
+class Valve:
+    """It is open at first. A connection that has no bytes left stays open, and is silent."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets = list[socket.socket]()
+        self._lock = threading.Lock()
+        self._left_bytes: int | None = None
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            for each in [self._listener, *self._sockets]:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+
+    def allow(self, size: int) -> None:
+        """Let so many bytes of the server through from now on, over all connections."""
+        with self._lock:
+            self._left_bytes = size
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target_port))
+                with self._lock:
+                    self._sockets += [near, far]
+                threading.Thread(target=self._ask, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(PIECE_BYTES):
+                server.sendall(data)
+        _end(client, server)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(PIECE_BYTES):
+                size = self._taken(len(data))
+                client.sendall(data[:size])
+                if size < len(data):
+                    return
+        _end(server, client)
+
+    def _taken(self, size: int) -> int:
+        """Return how many of so many bytes may pass, and count them."""
+        with self._lock:
+            if self._left_bytes is None:
+                return size
+            taken = min(size, self._left_bytes)
+            self._left_bytes -= taken
+            return taken
+
+
+def _end(*sides: socket.socket) -> None:
+    for side in sides:
+        with contextlib.suppress(OSError):
+            side.shutdown(socket.SHUT_RDWR)
