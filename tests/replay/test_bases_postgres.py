@@ -58,6 +58,38 @@ def _ids(table: Any) -> list[int]:
     return sorted(table["id"].to_pylist())
 
 
+def test_a_commit_just_before_the_wal_counts_beside_an_older_open_transaction(
+    server: PostgresServer,
+) -> None:
+    """The open transaction is the oldest one of the WAL's checkpoint. A later xid can be of before.
+    Rows of such a one were missing, and the answer said "complete".
+    """
+    server.configure({"wal_keep_size": "1GB"})
+    server.reload()
+    server.sql("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1), (2)")
+    backup = server.base_backup()
+    try:
+        with server.connect() as first:
+            first.execute("BEGIN")
+            first.execute("SELECT txid_current()")
+            server.sql("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3)")
+            server.sql("SELECT pg_switch_wal()", "CHECKPOINT")
+            start = Lsn.parse(server.sql("SELECT redo_lsn FROM pg_control_checkpoint()"))
+            server.sql("INSERT INTO t VALUES (4)")
+            first.execute("ROLLBACK")
+        server.sql("INSERT INTO t VALUES (5)")
+        base, wal = BaseDirectory(str(backup.data)), open_files(str(server.data / "pg_wal"))
+        history = CatalogHistory.read(wal, make_plan(wal, start_lsn=base.redo_lsn), base=base)
+        catalog = history.at(history.end_lsn, history.database(history.end_lsn, "postgres"))
+        past = _past(server, "public.t", start, None, catalog=catalog)
+        said = coverage_of(past)
+        assert _ids(past) == [2, 3, 4, 5]
+        assert "1 row of transactions that ended before this WAL" in said
+        assert "1 row taken away by transactions that ended before this WAL" in said
+    finally:
+        backup.delete()
+
+
 def test_a_transaction_that_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
     server.sql(
         "CREATE TABLE crashed (id int)",

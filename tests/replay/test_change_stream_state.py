@@ -25,6 +25,7 @@ from walkeeper_replay.redo.page_file import BLOCKS, PageFile, PageRow
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 from walkeeper_replay.streams.open_changes import OpenChanges
+from walkeeper_replay.tuples.open_at_start import OpenAtStart
 from walkeeper_replay.tuples.xids import Xids
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -86,11 +87,11 @@ def test_a_state_of_other_parts_has_another_form() -> None:
     """Python would open it, and fail or answer wrongly later: give it a new form, and note it."""
     parts = (ChangeStream, GrowingCatalogs, PageStore, BoundedPages, OpenChanges, Scope)
     made = [f"{part.__name__}.{each.name}" for part in parts for each in fields(part)]
-    for one in (HeapFiles(), Xids(None), BulkLoads()):
+    for one in (HeapFiles(), Xids(None), OpenAtStart(), BulkLoads()):
         made += [f"{type(one).__name__}.{name}" for name in vars(one)]
     made += [f"{name} {oid}" for name, oid in OIDS.items()]
     digest = hashlib.blake2b("\n".join(sorted(made)).encode(), digest_size=8).hexdigest()
-    assert (page_file._FORM, digest) == ("change stream 6", "dd3aa9965d71a1d2")
+    assert (page_file._FORM, digest) == ("change stream 7", "bdce0cd9a1ca1b16")
 
 
 def page(block: int, letter: bytes, *, of: int = 3, state: int = KNOWN) -> PageRow:
@@ -142,7 +143,7 @@ def test_the_form_of_a_state_changes_with_the_classes_that_it_names(tmp_path: Pa
     with closing(connect(path)) as file:
         ((form, state),) = file.execute("SELECT name, data FROM saved").fetchall()
     assert (form, classes_in(state)) == (
-        "change stream 6",
+        "change stream 7",
         {
             "walkeeper_replay.catalogs.growing_catalogs.GrowingCatalogs",
             "walkeeper_replay.redo.heap_files.HeapFiles",

@@ -1,6 +1,7 @@
 """Transactions that had begun before the WAL, as far as the WAL itself shows it.
 
     start = OpenAtStart(); start.add(batch) again and again; start.below -> 783 or None
+    start.shows_end(xid)     False if the transaction may have ended before the WAL
 
 xids are given out in order. The first record of running transactions names those that are open,
 and the next xid. A smaller xid that is not open there and has no record ended before the WAL.
@@ -24,20 +25,29 @@ XIDS_MAX = 1 << 20  # A snapshot of so many transactions later says nothing of t
 
 
 class OpenAtStart:
-    """See the module. Keeps the xids up to the first usable record of running transactions."""
+    """See the module. Keeps the xids up to the first usable record of running transactions, and
+    those that are open there."""
 
     def __init__(self) -> None:
         self.below: int | None = None
-        self._seen: set[int] | None = set()
+        self._known: set[int] = set()
+        self._next_xid: int | None = None
 
     @property
     def is_decided(self) -> bool:
-        """Return whether no further record can change `below`."""
-        return self._seen is None
+        """Return whether no further record can change the answers."""
+        return self._next_xid is not None
+
+    def shows_end(self, xid: int) -> bool:
+        """Return False if the transaction may have ended before the WAL.
+
+        It did not if it was open at the start, wrote a record, or began later."""
+        began_later = self._next_xid is not None and not precedes(xid, self._next_xid)
+        return began_later or xid in self._known
 
     def add(self, batch: Batch) -> None:
         """Take the records of a batch, in the order of the log."""
-        if self._seen is None:
+        if self._next_xid is not None:
             return
         records = batch.records
         kinds = records["info"] & 0xF0
@@ -46,34 +56,46 @@ class OpenAtStart:
         for row in [*np.flatnonzero(found).tolist(), len(records)]:
             self._note(batch, begin, row, endings)
             if row < len(records) and self._decide(_main(batch, row)):
-                self._seen = None
                 return
             begin = row
+        if len(self._known) > XIDS_MAX:  # those of the start are older than the newest one by far
+            self._next_xid = _newest(self._known)
 
     def _note(
         self, batch: Batch, begin: int, end: int, endings: list[tuple[int, int, Ending]]
     ) -> None:
-        assert self._seen is not None, "a snapshot was taken"
         records = batch.records[begin:end]
-        self._seen.update(np.unique(records["xid"]).tolist())
+        self._known.update(np.unique(records["xid"]).tolist())
         for row, top, ending in endings:
             if begin <= row < end:
-                self._seen.update(ending.subxacts, (top,))
+                self._known.update(ending.subxacts, (top,))
 
     def _decide(self, snapshot: bytes) -> bool:
         """Return whether the snapshot is one that says which transactions are open."""
-        assert self._seen is not None, "a snapshot was taken"
         count, more, overflows, next_xid = unpack_from("<II?3xI", snapshot)
         if overflows:
             return False
         running = unpack_from(f"<{count + more}I", snapshot, _HEAD_BYTES)
-        known = self._seen.union(running) - {0}
+        self._known.update(running)
+        self._next_xid = next_xid
+        known = self._known - {0}
         first = min(known, default=next_xid)
         if 0 < next_xid - first < XIDS_MAX:
             gone = (xid for xid in range(next_xid - 1, first, -1) if xid not in known)
             last = next(gone, None)
             self.below = None if last is None else last + 1
         return True
+
+
+def _newest(xids: set[int]) -> int:
+    """Return the xid that was given out last, of xids that are not far from each other."""
+    some = next(iter(xids - {0}))
+    return max(xids - {0}, key=lambda xid: (xid - some + 0x80000000) & 0xFFFFFFFF)
+
+
+def precedes(a: int, b: int) -> bool:
+    """Return whether xid `a` was given out before `b`. xids begin again after their last one."""
+    return (a - b) & 0xFFFFFFFF >= 0x80000000
 
 
 def _main(batch: Batch, row: int) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from walkeeper_history.rows.ended import ROLLED_BACK, Ended, ended_of
 from walkeeper_replay.tuples.commits import Commits
-from walkeeper_replay.tuples.open_at_start import OpenAtStart
+from walkeeper_replay.tuples.open_at_start import OpenAtStart, precedes
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
@@ -115,7 +115,7 @@ class Xids:
             if self._has_checkpoint:
                 continue
             first = unpack_from("<I", data, 80)[0] or next_xid
-            if self._first is None or _precedes(first, self._first):
+            if self._first is None or precedes(first, self._first):
                 self._first = first
             self._has_checkpoint = True
 
@@ -200,7 +200,9 @@ class Xids:
             committed = self._base.is_committed(xid)
             if committed is not None:
                 return BEFORE if committed else int(NEVER)
-        if self._first is not None and not _precedes(xid, self._first):
+        if self._redo_lsn is None:
+            return int(NEVER) if self._start.shows_end(xid) else ASSUMED
+        if self._first is not None and not precedes(xid, self._first):
             return int(NEVER)
         return ASSUMED
 
@@ -209,7 +211,3 @@ def _main(batch: Batch, row: int) -> bytes:
     record = batch.records[row]
     begin = int(record["main_offset"])
     return batch.payload[begin : begin + int(record["main_length"])].tobytes()
-
-
-def _precedes(a: int, b: int) -> bool:
-    return (a - b) & 0xFFFFFFFF >= 0x80000000

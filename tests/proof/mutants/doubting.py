@@ -13,6 +13,7 @@ DAMAGED = "tests/replay/test_damaged_catalogs_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
 TAIL = "tests/history/test_damaged_tail.py::test_"
 OTHERS = "tests/replay/test_other_bases_postgres.py::test_"
+BASES = "tests/replay/test_bases_postgres.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
 XIDS = "tests/replay/test_xids.py::test_"
 EXCHANGED = "tests/replay/test_exchanged_files_postgres.py::test_"
@@ -128,6 +129,14 @@ DOUBTING = (
         "a table of another access method than heap is refused by name",
         (Edit("Catalog.table", "found.access_method != HEAP", "False"),),
         turns_red=METHODS + "a_table_is_read_while_it_was_heap",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "later-xids-are-of-the-wal",
+        "xids",
+        "a transaction may have ended before the WAL while an older one was open",
+        (Edit("Xids._older", "self._redo_lsn is None", "False"),),
+        turns_red=BASES + "a_commit_just_before_the_wal_counts_beside_an_older_open_transaction",
         why_named=NO_TABLES,
     ),
     Mutant(
