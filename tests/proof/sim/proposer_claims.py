@@ -102,12 +102,15 @@ class ProposerClaims:
                 return
 
     def _judge_refusal(self, text: str) -> None:
-        """Check that a server which is refused for lost WAL lacks some of the log (R22)."""
+        """Check that a server which is refused for lost WAL lacks some of the log (R22).
+
+        A server that was behind the beginning of an empty log may have passed it since.
+        """
         check = self._check
         if check is None or text != lost_wal(check.primary, check.log):
             return
         history, end_lsn = check.log.history, check.log.record_lsn
-        has_it = end_lsn <= self.primary.flush_lsn and (
+        has_it = history[0].start_lsn < end_lsn <= self.primary.flush_lsn and (
             self.primary.maker.read(history[0].start_lsn, end_lsn)
             == self.oracles.authorship.log_of(history, end_lsn)
         )
