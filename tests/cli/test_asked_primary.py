@@ -121,10 +121,10 @@ def test_a_command_that_is_answered_has_no_error(monkeypatch: pytest.MonkeyPatch
 class Session:
     """Answers commits_of as a server whose rows are these."""
 
-    def __init__(self, rows: list[dict[str, str | None]]) -> None:
+    def __init__(self, rows: list[dict[str, str | bool | None]]) -> None:
         self._rows = rows
 
-    async def fetch(self, statement: str, *_: object) -> list[dict[str, str | None]]:
+    async def fetch(self, statement: str, *_: object) -> list[dict[str, str | bool | None]]:
         return self._rows if statement == sync_state.QUERY else []
 
     async def fetchrow(self, _: str) -> dict[str, int]:
@@ -138,7 +138,29 @@ class Session:
     ("state", "streaming"), [(None, None), ("streaming", True), ("catchup", False)]
 )
 def test_a_hidden_state_is_not_known(state: str | None, streaming: bool | None) -> None:
-    session: Any = Session([{"sync_state": None, "state": state}])
+    session: Any = Session([{"sync_state": None, "state": state, "is_new": False}])
     nobody: Any = Session([])
     assert asyncio.run(commits_of(session, "walkeeper")).streaming is streaming
     assert asyncio.run(commits_of(nobody, "walkeeper")).streaming is False
+
+
+@pytest.mark.parametrize(
+    ("sync_state", "state", "is_new", "known"),
+    [
+        ("async", "startup", True, None),
+        ("potential", "catchup", False, None),
+        ("potential", "streaming", False, "potential"),
+        ("async", "catchup", False, "async"),
+        ("async", "streaming", False, "async"),
+        ("sync", "streaming", False, "sync"),
+    ],
+)
+def test_a_walsender_that_has_just_begun_says_nothing_of_commits(
+    sync_state: str, state: str, is_new: bool, known: str | None
+) -> None:
+    """The proposer logged that commits return without the quorum, a second before it took it back.
+
+    A connection that catches up is potential, though commits wait for it.
+    """
+    session: Any = Session([{"sync_state": sync_state, "state": state, "is_new": is_new}])
+    assert asyncio.run(commits_of(session, "walkeeper")).sync_state == known

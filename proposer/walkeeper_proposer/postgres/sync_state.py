@@ -20,7 +20,10 @@ ASK_S, ASK_AGAIN_S = 10.0, 1.0  # an `attach` is known a second later
 WAITING_S = 5
 ABSENT = "absent"
 WAITED_FOR = ("sync", "quorum")
-QUERY = "SELECT sync_state, state FROM pg_stat_replication WHERE application_name = $1"
+QUERY = """
+SELECT sync_state, state, flush_lsn IS NULL AS is_new FROM pg_stat_replication
+WHERE application_name = $1
+"""
 WAITING = f"""
 SELECT count(*) AS waiting, coalesce(extract(epoch FROM min(state_change)), 0)::bigint AS since
 FROM pg_stat_activity
@@ -99,7 +102,7 @@ class SyncState:
 async def commits_of(sql: asyncpg.Connection, application_name: str) -> Commits:
     """Return the primary's view of this proposer and of the commits that wait."""
     rows = await sql.fetch(QUERY, application_name)
-    states: list[str | None] = [row["sync_state"] for row in rows]
+    states = [None if _is_settling(row) else row["sync_state"] for row in rows]
     found = next((state for state in states if state in WAITED_FOR), states[0] if rows else ABSENT)
     waiting = await sql.fetchrow(WAITING)
     assert waiting is not None, WAITING
@@ -109,3 +112,13 @@ async def commits_of(sql: asyncpg.Connection, application_name: str) -> Commits:
     seen = [row["state"] for row in rows]
     streaming = None if rows and not any(seen) else "streaming" in seen
     return Commits(found, waiting["waiting"], waiting["since"], tuple(lowered), streaming)
+
+
+def _is_settling(row: asyncpg.Record) -> bool:
+    """Return True if the walsender's state is that of its first moments, and tells nothing.
+
+    PostgreSQL shows a standby as async before its first reply. A synchronous standby is potential
+    while it catches up (pg_stat_get_wal_senders).
+    """
+    catches_up = row["sync_state"] == "potential" and row["state"] != "streaming"
+    return catches_up or (row["sync_state"] == "async" and bool(row["is_new"]))

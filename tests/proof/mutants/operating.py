@@ -343,6 +343,15 @@ OPERATING = (
         why_named=NO_STATUS,
     ),
     Mutant(
+        "a-catching-up-walsender-is-not-waited-for",
+        "sync_state",
+        "a walsender's first moments do not tell whether commits wait for it",
+        (Edit("sync_state.commits_of", "_is_settling(row)", "False"),),
+        turns_red="tests/cli/test_asked_primary.py"
+        "::test_a_walsender_that_has_just_begun_says_nothing_of_commits[potential-catchup-False-None]",
+        why_named=NO_STATUS,
+    ),
+    Mutant(
         "the-list-of-logs-is-from-before-the-attach",
         "logs",
         "a report that is older than an attach is no warning in the list, either",
