@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+from walkeeper_admin import gated_server
+from walkeeper_admin.closed_start import wait_durable
+from walkeeper_admin.gated_server import Guard, open_when_durable
 from walkeeper_admin.primary.door import Door, OwnFiles
 from walkeeper_admin.primary.gated_start import may_show_more_than_the_log
 from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
 
 ROLES = ("postgres", "replicator")
 RULES = "local all all trust\n"
@@ -26,6 +34,12 @@ def own(tmp_path: Path) -> OwnFiles:
 @pytest.fixture
 def door(tmp_path: Path) -> Door:
     return Door(tmp_path / "data.gate")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.create() as made:
+        yield made
 
 
 def test_a_start_goes_on_behind_a_crash_while_it_wrote_a_file(
@@ -109,3 +123,71 @@ def test_a_primary_that_crashed_in_an_exclusive_backup_is_closed(tmp_path: Path)
     for method in ("streamed", "pg_rewind"):
         label.write_text(f"BACKUP METHOD: {method}\nBACKUP FROM: standby\n")
         assert not may_show_more_than_the_log(tmp_path)
+
+
+def test_an_open_door_is_loaded_though_the_first_reload_fails(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    """The background had ended, and the server kept the closed rules with nobody to reload."""
+    answers: list[Refused | None] = [Refused("too many clients"), Refused("too many clients"), None]
+
+    async def durable(dsn: str, data: Path, say: object) -> Lsn:
+        return Lsn(7)
+
+    async def reload(dsn: str) -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    monkeypatch.setattr(gated_server, "POLL_S", 0)
+    monkeypatch.setattr(gated_server, "wait_durable", durable)
+    monkeypatch.setattr(gated_server, "reload_rules", reload)
+    said: list[str] = []
+    guard = Guard("", Path("/none"), door, os.getpid(), None)
+    opened = asyncio.run(open_when_durable(guard, door.close(own, ROLES), say=said.append))
+    assert opened is not None and opened.lsn == 7 and not answers
+    assert said == ["open, but not loaded yet: too many clients"]
+
+
+@pytest.mark.postgres
+def test_a_commit_on_another_server_opens_no_door(
+    server: PostgresServer, tmp_path: Path, door: Door, own: OwnFiles
+) -> None:
+    """A --dsn of a proxy or of a neighbour's port had opened a server that no quorum has."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.raises(Refused, match="does not run"):
+        asyncio.run(wait_durable(server.dsn(), elsewhere, print))
+    lines = (server.data / "postmaster.pid").read_text().splitlines()
+    lines[2] = str(int(lines[2]) - 1)  # the same number of a process, a second earlier
+    (elsewhere / "postmaster.pid").write_text("\n".join(lines))
+    with pytest.raises(Refused, match="another server than that of"):
+        asyncio.run(wait_durable(server.dsn(), elsewhere, print))
+    with pytest.raises(Refused, match="is empty, so commits wait for no quorum"):
+        asyncio.run(wait_durable(server.dsn(), server.data, print))
+
+
+@pytest.mark.postgres
+def test_a_cancelled_wait_is_noticed_whatever_messages_the_role_gets(
+    server: PostgresServer,
+) -> None:
+    """PostgreSQL says in a warning alone that no quorum has confirmed the commit."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    role = server.sql("SELECT current_user")
+
+    async def cancelled() -> None:
+        waiting = asyncio.create_task(wait_durable(server.dsn(), server.data, print))
+        await asyncio.to_thread(wait_until, lambda: server.sql(waits) == 1)
+        await asyncio.to_thread(server.sql, cancel)
+        await waiting
+
+    server.sql(f'ALTER ROLE "{role}" SET client_min_messages = error')
+    server.configure({"synchronous_standby_names": "FIRST 1 (walkeeper)"})
+    server.reload()
+    wait_until(lambda: server.sql("SHOW synchronous_standby_names"))
+    try:
+        with pytest.raises(Refused, match="canceling wait for synchronous replication"):
+            asyncio.run(cancelled())
+    finally:
+        server.configure({"synchronous_standby_names": ""})
+        server.reload()

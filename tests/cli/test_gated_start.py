@@ -196,7 +196,7 @@ class Server:
         monkeypatch.setattr(gated_server, "wait_durable", self._wait_durable)
         monkeypatch.setattr(gated_server, "reload_rules", self._reload)
 
-    async def _wait_durable(self, dsn: str, say: object) -> Lsn | None:
+    async def _wait_durable(self, dsn: str, data: Path, say: object) -> Lsn | None:
         answer = self.answers.pop(0)
         self.after()
         if isinstance(answer, Refused):
@@ -258,6 +258,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict, text: str | No
     async def connected(dsn: str) -> AsyncIterator[Sql]:
         yield Sql()
 
+    async def refuse_another(sql: Sql, data: Path) -> None:
+        assert data == Path("/none")
+
     found = list(verdicts)
 
     def check(files: object, log: Where, *, replayed_lsn: Lsn) -> Checked:
@@ -265,6 +268,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict, text: str | No
         return Checked(found.pop(0))
 
     monkeypatch.setattr(gated_server, "connected", connected)
+    monkeypatch.setattr(gated_server, "refuse_another", refuse_another)
     monkeypatch.setattr(gated_server, "check", check)
 
 

@@ -173,6 +173,48 @@ GATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "failed-reload-leaves-the-server-closed",
+        "gate",
+        "the server loads the rules of an opened door",
+        (
+            Edit(
+                "gated_server.open_when_durable",
+                "_load_rules(guard, news)",
+                "reload_rules(guard.dsn)",
+            ),
+        ),
+        turns_red=FAULTS + "an_open_door_is_loaded_though_the_first_reload_fails",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "commit-elsewhere-opens-the-door",
+        "gate",
+        "the commit that opens is one of this directory's server",
+        (
+            Edit(
+                "running_server.refuse_another",
+                "ours.splitlines()[:IDENTITY_LINES] != theirs.splitlines()[:IDENTITY_LINES]",
+                "False",
+            ),
+        ),
+        turns_red=FAULTS + "a_commit_on_another_server_opens_no_door",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "cancelled-wait-opens-the-door",
+        "gate",
+        "a wait that somebody cancels opens nothing",
+        (
+            Edit(
+                "closed_start.wait_durable",
+                "sql.execute(WAITING)",
+                "sql.execute('SET synchronous_commit = on')",
+            ),
+        ),
+        turns_red=FAULTS + "a_cancelled_wait_is_noticed_whatever_messages_the_role_gets",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "servers-share-a-door",
         "gate",
         "each server has a door of its own",
