@@ -18,7 +18,7 @@ from walkeeper_admin.closed_start import SAY_EVERY_S, Opened, reload_rules, wait
 from walkeeper_admin.primary.door import Door
 from walkeeper_admin.primary.running_server import refuse_another
 from walkeeper_common.ancestry.ancestry_facts import SameBranch
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 from walkeeper_restore.standby_check.checking import Where, check, explained
@@ -46,7 +46,7 @@ class _News:
         self._say, self._said = say, ""
         self._say_at_s = asyncio.get_running_loop().time() + SAY_EVERY_S
 
-    def say(self, state: str, error: Refused) -> None:
+    def say(self, state: str, error: WalkeeperError) -> None:
         now_s, text = asyncio.get_running_loop().time(), f"{state}: {error}"
         is_news = text != self._said and not isinstance(error, NotConnected)
         if is_news or now_s >= self._say_at_s:
@@ -73,7 +73,7 @@ async def open_when_durable(
                 return None
             await _load_rules(guard, news)
             return Opened(lsn, loop.time() - began_s)
-        except Refused as error:
+        except WalkeeperError as error:  # also a wrong option: a promotion opens without it
             news.say("closed", error)
         await asyncio.sleep(POLL_S)
     return None

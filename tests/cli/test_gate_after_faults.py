@@ -19,6 +19,7 @@ from walkeeper_admin.primary.gated_start import may_show_more_than_the_log
 from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_restore.verdict import Misconfigured
 
 ROLES = ("postgres", "replicator")
 RULES = "local all all trust\n"
@@ -146,6 +147,30 @@ def test_an_open_door_is_loaded_though_the_first_reload_fails(
     opened = asyncio.run(open_when_durable(guard, door.close(own, ROLES), say=said.append))
     assert opened is not None and opened.lsn == 7 and not answers
     assert said == ["open, but not loaded yet: too many clients"]
+
+
+def test_a_log_that_is_not_there_yet_does_not_end_the_wait(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    """The background had ended, and then not even a promotion opened the server."""
+    answers: list[Misconfigured | Lsn] = [Misconfigured("no such log"), Lsn(7)]
+
+    async def durable(dsn: str, data: Path, say: object) -> Lsn:
+        answer = answers.pop(0)
+        if isinstance(answer, Misconfigured):
+            raise answer
+        return answer
+
+    async def reload(dsn: str) -> None:
+        pass
+
+    monkeypatch.setattr(gated_server, "POLL_S", 0)
+    monkeypatch.setattr(gated_server, "wait_durable", durable)
+    monkeypatch.setattr(gated_server, "reload_rules", reload)
+    said: list[str] = []
+    guard = Guard("", Path("/none"), door, os.getpid(), None)
+    opened = asyncio.run(open_when_durable(guard, door.close(own, ROLES), say=said.append))
+    assert opened is not None and opened.lsn == 7 and said == ["closed: no such log"]
 
 
 @pytest.mark.postgres

@@ -237,6 +237,20 @@ GATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "wrong-option-ends-the-wait",
+        "gate",
+        "the wait goes on after each error, since a promotion may open the server",
+        (
+            Edit(
+                "gated_server.open_when_durable",
+                "news.say('closed', error)",
+                "news.say('closed', error) if isinstance(error, Refused) else [][0]",
+            ),
+        ),
+        turns_red=FAULTS + "a_log_that_is_not_there_yet_does_not_end_the_wait",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "check-overlooks-a-closed-server",
         "check",
         "`check` names a server that `gate` keeps closed",
