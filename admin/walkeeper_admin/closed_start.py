@@ -24,8 +24,8 @@ import asyncpg
 
 from walkeeper_admin.operators_commands import run_command
 from walkeeper_admin.primary.door import Door
-from walkeeper_admin.primary.hba_rules import narrowed
-from walkeeper_admin.primary.running_server import running_pid
+from walkeeper_admin.primary.hba_rules import ANY_ENCODING, narrowed
+from walkeeper_admin.primary.running_server import refuse_another, running_pid
 from walkeeper_admin.primary.standby_names import PARAMETER
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -40,6 +40,10 @@ LOADED = "SELECT extract(epoch FROM pg_conf_load_time())::float8"
 STRANGER = """
 SELECT usename FROM pg_stat_activity
 WHERE backend_type IN ('client backend', 'walsender') AND usename <> ALL ($1) LIMIT 1
+"""
+# A warning alone says that the wait was cancelled, and a role may have set client_min_messages.
+WAITING = """
+SET synchronous_commit = on; SET statement_timeout = 0; SET client_min_messages = warning
 """
 COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'gate')::text"
 
@@ -89,7 +93,7 @@ async def start_closed(settings: GateSettings, *, say: Callable[[str], None]) ->
     await _wait_started(settings.dsn, settings.timeout_s)
     if pid is not None:
         await _refuse_open(settings.dsn, hba, settings.roles)
-    lsn = await wait_durable(settings.dsn, say)
+    lsn = await wait_durable(settings.dsn, settings.data_directory, say)
     await asyncio.to_thread(reopen, hba)
     await reload_rules(settings.dsn)
     return Opened(lsn, time.monotonic() - began_s)
@@ -100,8 +104,8 @@ def close(hba: Path, roles: Sequence[str]) -> None:
     kept = hba.with_name(hba.name + OPEN_SUFFIX)
     try:
         if not kept.exists():
-            _write(kept, hba.read_text(), like=hba)
-        _write(hba, narrowed(kept.read_text(), roles, kept=str(kept)), like=hba)
+            _write(kept, hba.read_text(**ANY_ENCODING), like=hba)
+        _write(hba, narrowed(kept.read_text(**ANY_ENCODING), roles, kept=str(kept)), like=hba)
     except FileNotFoundError as error:
         raise Refused(
             f"{error.filename}: {error.strerror}: name the data directory with -D, or the file "
@@ -112,7 +116,7 @@ def close(hba: Path, roles: Sequence[str]) -> None:
             f"{error.filename or hba}: {error.strerror}: run as the server's user"
         ) from error
     except Refused:
-        if hba.read_text() == kept.read_text():
+        if hba.read_text(**ANY_ENCODING) == kept.read_text(**ANY_ENCODING):
             kept.unlink()
         raise
 
@@ -121,7 +125,9 @@ def is_closed(hba: Path, roles: Sequence[str]) -> bool:
     """Return True if an earlier run has closed the file to all but these roles."""
     kept = hba.with_name(hba.name + OPEN_SUFFIX)
     try:
-        return hba.read_text() == narrowed(kept.read_text(), roles, kept=str(kept))
+        return hba.read_text(**ANY_ENCODING) == narrowed(
+            kept.read_text(**ANY_ENCODING), roles, kept=str(kept)
+        )
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -174,7 +180,7 @@ def _write(path: Path, text: str, *, like: Path) -> None:
     made = path.with_name(f"{path.name}.{os.getpid()}")
     status = like.stat()
     descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as file:
+    with open(descriptor, "w", **ANY_ENCODING) as file:
         file.write(text)
         file.flush()
         os.fchmod(descriptor, status.st_mode & 0o777)
@@ -213,9 +219,13 @@ async def _wait_started(dsn: str, timeout_s: float) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
-    """Return an LSN when a quorum has all WAL before it, or None for a standby."""
+async def wait_durable(dsn: str, data_directory: Path, say: Callable[[str], None]) -> Lsn | None:
+    """Return an LSN when a quorum has all WAL before it, or None for a standby.
+
+    Raise Refused, with the reason, if no quorum may have it, or for another directory's server.
+    """
     async with connected(dsn) as sql:
+        await refuse_another(sql, data_directory)
         found = await sql.fetchrow(STATE)
         assert found is not None, STATE
         in_recovery, names = found
@@ -226,7 +236,7 @@ async def wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
                 f"{PARAMETER} is empty, so commits wait for no quorum: set the line of `walkeeper "
                 "attach --print`, reload, and run this again. The server stays closed"
             )
-        await sql.execute("SET synchronous_commit = on; SET statement_timeout = 0")
+        await sql.execute(WAITING)
         warnings: list[str] = []
         sql.add_log_listener(lambda _, notice: warnings.append(str(notice)))
         commit = asyncio.create_task(sql.fetchval(COMMIT, timeout=NO_LIMIT_S))

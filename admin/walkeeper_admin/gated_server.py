@@ -16,8 +16,9 @@ from pathlib import Path
 
 from walkeeper_admin.closed_start import SAY_EVERY_S, Opened, reload_rules, wait_durable
 from walkeeper_admin.primary.door import Door
+from walkeeper_admin.primary.running_server import refuse_another
 from walkeeper_common.ancestry.ancestry_facts import SameBranch
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 from walkeeper_restore.standby_check.checking import Where, check, explained
@@ -38,6 +39,21 @@ class Guard:
     log: Where | None
 
 
+class _News:
+    """Says refusals: each new one at once, and the last one again every SAY_EVERY_S."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._said = say, ""
+        self._say_at_s = asyncio.get_running_loop().time() + SAY_EVERY_S
+
+    def say(self, state: str, error: WalkeeperError) -> None:
+        now_s, text = asyncio.get_running_loop().time(), f"{state}: {error}"
+        is_news = text != self._said and not isinstance(error, NotConnected)
+        if is_news or now_s >= self._say_at_s:
+            self._said, self._say_at_s = text, now_s + SAY_EVERY_S
+            self._say(text)
+
+
 async def open_when_durable(
     guard: Guard, ticket: str, *, say: Callable[[str], None]
 ) -> Opened | None:
@@ -47,29 +63,37 @@ async def open_when_durable(
     without a limit. Say a refusal, again every SAY_EVERY_S, and try again.
     """
     loop = asyncio.get_running_loop()
-    began_s, said, say_at_s = loop.time(), "", loop.time() + SAY_EVERY_S
+    began_s, news = loop.time(), _News(say)
     while _is_alive(guard.pid) and guard.door.ticket() == ticket:
         try:
-            lsn = await wait_durable(guard.dsn, say)
+            lsn = await wait_durable(guard.dsn, guard.data_directory, say)
             if lsn is None:
                 lsn = await _log_has_all(guard)
             if not await asyncio.to_thread(guard.door.open, ticket):
                 return None
-            await reload_rules(guard.dsn)
+            await _load_rules(guard, news)
             return Opened(lsn, loop.time() - began_s)
-        except Refused as error:
-            now_s, text = loop.time(), str(error)
-            is_news = text != said and not isinstance(error, NotConnected)
-            if is_news or now_s >= say_at_s:
-                said, say_at_s = text, now_s + SAY_EVERY_S
-                say(f"closed: {text}")
+        except WalkeeperError as error:  # also a wrong option: a promotion opens without it
+            news.say("closed", error)
         await asyncio.sleep(POLL_S)
     return None
+
+
+async def _load_rules(guard: Guard, news: _News) -> None:
+    """Let the server read the open rules, since no other program would. Try until it ends."""
+    while _is_alive(guard.pid):
+        try:
+            await reload_rules(guard.dsn)
+            return
+        except Refused as error:
+            news.say("open, but not loaded yet", error)
+        await asyncio.sleep(POLL_S)
 
 
 async def _log_has_all(guard: Guard) -> Lsn:
     """Return the LSN that a standby has replayed if the log has all of it; else raise Refused."""
     async with connected(guard.dsn) as sql:
+        await refuse_another(sql, guard.data_directory)
         text = await sql.fetchval(REPLAYED)
     if guard.log is None:
         raise Refused(

@@ -184,3 +184,21 @@ def test_openssl_believes_the_list_for_as_long_as_the_authority(
     now = int(time.time()) + 1  # NOW is from before the list
     assert "revoked" in verified(thief, now) and verified(honest, now).endswith(": OK\n")
     assert "CRL has expired" not in verified(honest, at)
+
+
+def test_a_revocation_after_a_loss_of_the_list_frees_nobody(
+    tmp_path: Path, files: TlsFiles
+) -> None:
+    """The list of a restored authority was newer, and took the place of one with more in it."""
+    own, first = files.path(Role.SAFEKEEPER, "1"), files.path(Role.ADMIN, "alice")
+    second = files.path(Role.ADMIN, "bob")
+    assert revoke(tmp_path, "alice") == 0
+    files.authority.refresh(own)
+    (tmp_path / "ca" / CA_LIST).unlink()
+    assert revoke(tmp_path, "bob") == 0
+    files.authority.refresh(own)
+    stolen = {show(first).serial, show(second).serial}
+    assert listed(own) == stolen
+    assert listed(tmp_path / "ca" / CA_LIST) == stolen, "the next file gets it as well"
+    files.authority.renew(own)
+    assert listed(own) == stolen

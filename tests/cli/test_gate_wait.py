@@ -38,7 +38,7 @@ def test_the_wait_for_the_quorum_outlives_the_limit_of_a_statement(
 
         wait_for("FIRST 1 (walkeeper)")
         with pytest.raises(Refused, match="synchronous_standby_names is empty now"):
-            asyncio.run(closed_start.wait_durable(primary.dsn(), say))
+            asyncio.run(closed_start.wait_durable(primary.dsn(), primary.data, say))
         assert len(said) >= 3
 
 

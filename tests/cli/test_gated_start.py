@@ -169,9 +169,10 @@ def test_a_postgres_that_is_no_server_is_left_alone(
 def test_the_door_of_a_server_that_runs_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, program: str, door: Door
 ) -> None:
-    """postgres refuses the second start, and the first one would be closed at its next reload."""
+    """A start without the door, left to postgres to refuse, was open if the server then ended."""
     monkeypatch.setattr(gated_start, "running_pid", lambda _: 1)
-    assert prepare((program, "-D", "x"), ROLES, None).command == (program, "-D", "x")
+    with pytest.raises(Refused, match="runs already"):
+        prepare((program, "-D", "x"), ROLES, None)
     assert door.ticket() is None
 
 
@@ -195,7 +196,7 @@ class Server:
         monkeypatch.setattr(gated_server, "wait_durable", self._wait_durable)
         monkeypatch.setattr(gated_server, "reload_rules", self._reload)
 
-    async def _wait_durable(self, dsn: str, say: object) -> Lsn | None:
+    async def _wait_durable(self, dsn: str, data: Path, say: object) -> Lsn | None:
         answer = self.answers.pop(0)
         self.after()
         if isinstance(answer, Refused):
@@ -257,6 +258,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict, text: str | No
     async def connected(dsn: str) -> AsyncIterator[Sql]:
         yield Sql()
 
+    async def refuse_another(sql: Sql, data: Path) -> None:
+        assert data == Path("/none")
+
     found = list(verdicts)
 
     def check(files: object, log: Where, *, replayed_lsn: Lsn) -> Checked:
@@ -264,6 +268,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict, text: str | No
         return Checked(found.pop(0))
 
     monkeypatch.setattr(gated_server, "connected", connected)
+    monkeypatch.setattr(gated_server, "refuse_another", refuse_another)
     monkeypatch.setattr(gated_server, "check", check)
 
 

@@ -71,7 +71,7 @@ class GatedServer:
             self._process.wait()
 
     def start_second(self) -> subprocess.CompletedProcess[str]:
-        """Start the script beside the server that runs, which postgres refuses."""
+        """Start the script beside the server that runs, which is refused."""
         words = [str(self.script), "-D", str(self.server.data)]
         return run_as_server_user(words, check=False)
 

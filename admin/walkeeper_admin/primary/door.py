@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_admin.primary.hba_rules import narrowed
+from walkeeper_admin.primary.hba_rules import ANY_ENCODING, narrowed
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.files.sync_path import sync_path
 
 SUFFIX = ".gate"
 CLOSED = "closed_"
+UNFINISHED = ".new"
 STATE_PARAMETER = "walkeeper.gate"
 CONFIGURATION = """\
 # walkeeper gate writes this file at each start of the server.
@@ -52,8 +53,9 @@ class Door:
     would report a `hba_file` that is pending for a restart.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, data_directory: Path | None = None) -> None:
+        self._directory, self._data_directory = directory, data_directory
+        self._owner = directory / "data_directory"
         self._rules = directory / "pg_hba.conf"
         self._own_rules = directory / "own_pg_hba.conf"
         self._configuration = directory / "postgresql.conf"
@@ -62,7 +64,8 @@ class Door:
     def beside(cls, data_directory: Path, directory: Path | None = None) -> Door:
         """Return the door of a data directory; `directory` replaces the usual place."""
         data_directory = data_directory.resolve()
-        return cls(directory or data_directory.with_name(data_directory.name + SUFFIX))
+        usual = data_directory.with_name(data_directory.name + SUFFIX)
+        return cls(directory or usual, data_directory)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -88,10 +91,14 @@ class Door:
     def close(self, own: OwnFiles, roles: Sequence[str]) -> str:
         """Admit the roles alone, durably, and return the ticket that opens this closing."""
         with self._changing():
+            self._refuse_others(own)
+            for path in self._directory.glob(f"*{UNFINISHED}"):  # a crash left it
+                path.unlink()
             older = list(self._directory.glob(f"{CLOSED}*"))
             number = max((int(path.name.removeprefix(CLOSED)) for path in older), default=0) + 1
             ticket = f"{CLOSED}{number}"
-            text = narrowed(Path(own.hba_file).read_text(), roles, kept=own.hba_file)
+            rules = Path(own.hba_file).read_text(**ANY_ENCODING)
+            text = narrowed(rules, roles, kept=own.hba_file)
             self._write(self._directory / ticket, text)
             self._configure(own)
             self._lead_to(ticket, "closed")
@@ -104,6 +111,7 @@ class Door:
         if self.ticket() is not None:
             return self.close(own, roles)
         with self._changing():
+            self._refuse_others(own)
             self._configure(own)
             self._lead_to(own.hba_file, "open")
         return None
@@ -121,12 +129,32 @@ class Door:
             self._lead_to(os.readlink(self._own_rules), "open")
         return True
 
+    def _refuse_others(self, own: OwnFiles) -> None:
+        """Raise Refused for a command with the door's files: each would lead to itself.
+
+        Refuse another server's door as well: its quorum would open both.
+        """
+        owner = Path(os.readlink(self._owner)) if self._owner.is_symlink() else self._data_directory
+        if owner is not None and owner != self._data_directory and owner.is_dir():
+            raise Refused(
+                f"the door {self._directory} is that of {owner}: give each server a --door of its "
+                "own"
+            )
+        for path in (own.config_file, own.hba_file):
+            if Path(path).parent.resolve() == self._directory.resolve():
+                raise Refused(
+                    f"COMMAND names {path}, a file of the door: start the server with its own "
+                    "files. pg_ctl restart repeats the last start's arguments: use stop and start"
+                )
+
     def _configure(self, own: OwnFiles) -> None:
         text = CONFIGURATION.format(
             config_file=_quoted(own.config_file),
             hba_file=_quoted(str(self._rules)),
             ident_file=_quoted(own.ident_file),
         )
+        if self._data_directory is not None:
+            self._link(self._owner, str(self._data_directory))
         self._write(self._configuration, text)
         self._link(self._own_rules, own.hba_file)
 
@@ -135,15 +163,17 @@ class Door:
         self._link(self._rules, rules)
 
     def _write(self, path: Path, text: str) -> None:
-        made = path.with_name(f"{path.name}.new")
-        with open(made, "w") as file:
+        made = path.with_name(path.name + UNFINISHED)
+        made.unlink(missing_ok=True)  # its mode may be another one
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", **ANY_ENCODING) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(made, path)
 
     def _link(self, path: Path, target: str) -> None:
-        made = path.with_name(f"{path.name}.new")
+        made = path.with_name(path.name + UNFINISHED)
         made.unlink(missing_ok=True)
         made.symlink_to(target)
         os.replace(made, path)
@@ -170,4 +200,4 @@ class Door:
 
 def _quoted(value: str) -> str:
     """Quote a value as postgresql.conf wants it."""
-    return "'" + value.replace("'", "''") + "'"
+    return "'" + value.replace("\\", r"\\").replace("'", "''") + "'"

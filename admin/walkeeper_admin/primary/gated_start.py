@@ -16,6 +16,7 @@ import os
 import subprocess
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ OTHER_MODES = (
     *("--single", "--boot", "--check", "--describe-config"),
     *("--version", "-V", "--help", "-?"),
 )
+EXCLUSIVE_BACKUP = b"BACKUP METHOD: pg_start_backup"
 OF_A_STANDBY = (State.SHUT_DOWN_IN_RECOVERY, State.IN_ARCHIVE_RECOVERY)
 
 
@@ -53,8 +55,9 @@ def prepare(command: Sequence[str], roles: Sequence[str], directory: Path | None
         return Start(tuple(command))
     data, *files = _asked(command, ("data_directory", "config_file", "hba_file", "ident_file"))
     data_directory, own = Path(data), OwnFiles(*files)
-    if running_pid(data_directory) is not None:  # postgres says so, and its door stays as it is
-        return Start(tuple(command))
+    if (pid := running_pid(data_directory)) is not None:
+        # It may end before postgres would refuse, and the new server would have no door.
+        raise Refused(f"the server of {data_directory} runs already (pid {pid}): stop it first")
     door = Door.beside(data_directory, directory)
     closes = may_show_more_than_the_log(data_directory)
     ticket = door.close(own, roles) if closes else door.prepare(own, roles)
@@ -65,12 +68,13 @@ def may_show_more_than_the_log(data_directory: Path) -> bool:
     """Return True unless the server starts as a standby whose data was a standby's before.
 
     A base backup and a data directory behind pg_rewind have a backup_label: they never ran here.
+    In an exclusive backup, before PostgreSQL 15, the primary's own directory has one.
     """
     if not (data_directory / "standby.signal").exists():
         return True
-    if (data_directory / "backup_label").exists():
-        return False
     try:
+        with suppress(FileNotFoundError):
+            return EXCLUSIVE_BACKUP in (data_directory / "backup_label").read_bytes()
         content = (data_directory / "global" / "pg_control").read_bytes()
         return parse_control_data(content).state not in OF_A_STANDBY
     except (OSError, InvalidControlData):

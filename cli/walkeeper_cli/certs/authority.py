@@ -227,10 +227,18 @@ class Authority:
         return [c for c in found if c != self._certificate and c.not_valid_after_utc > self._now]
 
     def _newest_list(self, pem: bytes) -> x509.CertificateRevocationList | None:
-        """Return this authority's list, or that in a file if it is newer, as after a restore."""
-        own = self._list()
-        found = [*([] if own is None else [own]), *filter(self._has_signed, parse_lists(pem))]
-        return max(found, key=lambda each: each.last_update_utc, default=None)
+        """Return this authority's list, or None if it has revoked no certificate.
+
+        A file may have more in its list, as after a restore of the authority. The authority takes
+        that over: its next list would be newer, and would free what the file's has revoked.
+        """
+        listed = list(self._list() or ())
+        known = {each.serial_number for each in listed}
+        found = (each for one in parse_lists(pem) if self._has_signed(one) for each in one)
+        lost = {each.serial_number: each for each in found if each.serial_number not in known}
+        if lost:
+            self._publish([*listed, *lost.values()])
+        return self._list()
 
     def _has_signed(self, found: x509.CertificateRevocationList) -> bool:
         return has_signed_list(self._certificate, found)

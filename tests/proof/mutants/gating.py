@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 START = "tests/cli/test_gated_start.py::test_"
+FAULTS = "tests/cli/test_gate_after_faults.py::test_"
 
 GATING = (
     Mutant(
@@ -78,8 +79,8 @@ GATING = (
     Mutant(
         "second-start-closes-a-server-that-runs",
         "gate",
-        "a start beside a server that runs leaves its door alone",
-        (Edit("gated_start.prepare", "running_pid(data_directory) is not None", "False"),),
+        "a start beside a server that runs is refused, and leaves its door alone",
+        (Edit("gated_start.prepare", "(pid := running_pid(data_directory)) is not None", "False"),),
         turns_red=START + "the_door_of_a_server_that_runs_is_left_alone",
         why_named=NO_COMMANDS,
     ),
@@ -111,6 +112,142 @@ GATING = (
         "a server behind a crash of a backend comes back by a start, which is closed",
         (Edit("Door.arguments", '"restart_after_crash=off"', '"restart_after_crash=on"'),),
         turns_red=START + "a_closed_door_shows_the_rules_of_the_roles_alone_whatever_rewrites_them",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "half-written-file-stops-each-start",
+        "gate",
+        "a start removes what a crash left of a write",
+        (Edit("Door.close", "self._directory.glob(f'*{UNFINISHED}')", "()"),),
+        turns_red=FAULTS + "a_start_goes_on_behind_a_crash_while_it_wrote_a_file",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "rules-of-another-encoding-stop-each-start",
+        "gate",
+        "the rules are read in any encoding",
+        (
+            Edit(
+                "Door.close",
+                "Path(own.hba_file).read_text(**ANY_ENCODING)",
+                "Path(own.hba_file).read_text()",
+            ),
+        ),
+        turns_red=FAULTS + "rules_in_any_encoding_are_narrowed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "closed-rules-are-for-all-to-read",
+        "gate",
+        "only the server's user reads the closed rules",
+        (Edit("Door._write", "0o600", "0o666"),),
+        turns_red=FAULTS + "the_closed_rules_are_for_the_servers_user_alone",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "door-leads-to-itself",
+        "gate",
+        "a command with the files of the door is refused",
+        (
+            Edit(
+                "Door._refuse_others",
+                "Path(path).parent.resolve() == self._directory.resolve()",
+                "False",
+            ),
+        ),
+        turns_red=FAULTS + "a_command_with_the_files_of_the_door_is_refused",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "primary-in-an-exclusive-backup-starts-open",
+        "gate",
+        "a backup_label of pg_start_backup may be a primary's own",
+        (
+            Edit(
+                "gated_start.may_show_more_than_the_log",
+                "EXCLUSIVE_BACKUP in (data_directory / 'backup_label').read_bytes()",
+                "(data_directory / 'backup_label').read_bytes() is None",
+            ),
+        ),
+        turns_red=FAULTS + "a_primary_that_crashed_in_an_exclusive_backup_is_closed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "failed-reload-leaves-the-server-closed",
+        "gate",
+        "the server loads the rules of an opened door",
+        (
+            Edit(
+                "gated_server.open_when_durable",
+                "_load_rules(guard, news)",
+                "reload_rules(guard.dsn)",
+            ),
+        ),
+        turns_red=FAULTS + "an_open_door_is_loaded_though_the_first_reload_fails",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "commit-elsewhere-opens-the-door",
+        "gate",
+        "the commit that opens is one of this directory's server",
+        (
+            Edit(
+                "running_server.refuse_another",
+                "ours.splitlines()[:IDENTITY_LINES] != theirs.splitlines()[:IDENTITY_LINES]",
+                "False",
+            ),
+        ),
+        turns_red=FAULTS + "a_commit_on_another_server_opens_no_door",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "cancelled-wait-opens-the-door",
+        "gate",
+        "a wait that somebody cancels opens nothing",
+        (
+            Edit(
+                "closed_start.wait_durable",
+                "sql.execute(WAITING)",
+                "sql.execute('SET synchronous_commit = on')",
+            ),
+        ),
+        turns_red=FAULTS + "a_cancelled_wait_is_noticed_whatever_messages_the_role_gets",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "servers-share-a-door",
+        "gate",
+        "each server has a door of its own",
+        (
+            Edit(
+                "Door._refuse_others",
+                "owner is not None and owner != self._data_directory and owner.is_dir()",
+                "False",
+            ),
+        ),
+        turns_red=FAULTS + "a_door_of_another_data_directory_is_refused",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "rejected-group-is-left-out",
+        "gate",
+        "a rule that rejects a group stays",
+        (Edit("hba_rules._rule_for", "_rejects(word, line[users.end(1):])", "False"),),
+        turns_red=FAULTS + "a_group_that_is_rejected_stays_so[10.0.0.0/8-+remote]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "wrong-option-ends-the-wait",
+        "gate",
+        "the wait goes on after each error, since a promotion may open the server",
+        (
+            Edit(
+                "gated_server.open_when_durable",
+                "news.say('closed', error)",
+                "news.say('closed', error) if isinstance(error, Refused) else [][0]",
+            ),
+        ),
+        turns_red=FAULTS + "a_log_that_is_not_there_yet_does_not_end_the_wait",
         why_named=NO_COMMANDS,
     ),
     Mutant(

@@ -145,11 +145,19 @@ REVOKING = (
         (
             Edit(
                 "Authority._newest_list",
-                "[*([] if own is None else [own]), *filter(self._has_signed, parse_lists(pem))]",
-                "[] if own is None else [own]",
+                "(each for one in parse_lists(pem) if self._has_signed(one) for each in one)",
+                "iter(())",
             ),
         ),
         turns_red=REVOKE + "a_list_that_the_authority_has_lost_stays_in_the_files",
+        why_named=NO_TLS,
+    ),
+    Mutant(
+        "a-later-list-frees-the-thief",
+        "revocation_lists",
+        "an authority that lost its list takes over what its files have of it",
+        (Edit("Authority._newest_list", "[*listed, *lost.values()]", "listed"),),
+        turns_red=REVOKE + "a_revocation_after_a_loss_of_the_list_frees_nobody",
         why_named=NO_TLS,
     ),
     Mutant(
