@@ -348,7 +348,8 @@ OPERATING = (
         "a walsender's first moments do not tell whether commits wait for it",
         (Edit("sync_state.commits_of", "_is_settling(row)", "False"),),
         turns_red="tests/cli/test_asked_primary.py"
-        "::test_a_walsender_that_has_just_begun_says_nothing_of_commits[potential-catchup-False-None]",
+        "::test_a_walsender_that_has_just_begun_says_nothing_of_commits"
+        "[potential-catchup-False-None]",
         why_named=NO_STATUS,
     ),
     Mutant(
