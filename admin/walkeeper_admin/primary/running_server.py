@@ -10,7 +10,10 @@ from walkeeper_common.errors import Refused
 
 
 def running_pid(data_directory: Path) -> int | None:
-    """Return the process of the server that runs on this directory, or None."""
+    """Return the pid of the server that runs on this directory, or None.
+
+    Raise Refused if this user may not read postmaster.pid.
+    """
     try:
         pid = int((data_directory / "postmaster.pid").read_text().split()[0])
     except (FileNotFoundError, IndexError, ValueError):
