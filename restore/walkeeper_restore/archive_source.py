@@ -32,12 +32,16 @@ class ArchiveAlone:
     """One request to an archive without safekeepers."""
 
     def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
-        """Keep `key`, the spool's, which the command line gives."""
+        """Take `key`, which stands for the options of the command line (spool.key_of)."""
         self._source, self._partial, self._min_lsn = source, partial, min_lsn
         self._key = key
 
     def run(self, name: str, path: str, wait_s: float) -> str:
-        """Return `found` or `absent`; block until the archive has answered."""
+        """Return `found` or `absent`; block until the archive has answered.
+
+        Raise Refused if WAL is lost or not known within `wait_s`, and Misconfigured for a wrong
+        option. Raise Orphaned if the server is gone.
+        """
         if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         remove_leftovers(path)
