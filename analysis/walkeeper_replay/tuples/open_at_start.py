@@ -20,11 +20,11 @@ from walkeeper_wal.sources.reading import Batch
 
 _STANDBY, _RUNNING = RMGR_IDS["Standby"], 0x10
 _HEAD_BYTES = 24
-XIDS_MAX = 1 << 20  # A snapshot of so many transactions later says nothing of the start.
+XIDS_MAX = 1 << 20  # A snapshot this many transactions later does not tell what the start was like.
 
 
 class OpenAtStart:
-    """See the module. Keeps the xids up to the first usable record of running transactions."""
+    """The xids up to the first usable record of running transactions, and `below` from there on."""
 
     def __init__(self) -> None:
         self.below: int | None = None
@@ -32,7 +32,7 @@ class OpenAtStart:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether no further record can change `below`."""
+        """True if no further record can change `below`."""
         return self._seen is None
 
     def add(self, batch: Batch) -> None:
@@ -61,7 +61,7 @@ class OpenAtStart:
                 self._seen.update(ending.subxacts, (top,))
 
     def _decide(self, snapshot: bytes) -> bool:
-        """Return whether the snapshot is one that says which transactions are open."""
+        """Set `below` and return True if the snapshot names all open transactions."""
         assert self._seen is not None, "a snapshot was taken"
         count, more, overflows, next_xid = unpack_from("<II?3xI", snapshot)
         if overflows:
