@@ -222,7 +222,7 @@ async def _may_forget(sql: asyncpg.Connection) -> bool:
 
 
 async def _warn_of_absent(sql: asyncpg.Connection, setting: str, say: Say) -> None:
-    """Warn of each standby that commits wait for and that is not connected."""
+    """Tell the operator of each standby that commits wait for and that is not connected."""
     connected_names = {row.application_name.lower() for row in await standbys(sql)}
     for name in listed_names(setting):
         if requires(setting, name) and name.lower() not in connected_names:

@@ -26,7 +26,7 @@ COMPARISON = (
 async def printed_grants(dsn: str, role: str) -> str:
     """Return the SQL that gives `role` what walkeeper needs on this server.
 
-    Raise Refused if the server cannot be asked.
+    Raise Refused if the server does not answer.
     """
     async with connected(dsn) as sql:
         found = await sql.fetchrow(FACTS, role)

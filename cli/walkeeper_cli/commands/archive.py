@@ -188,7 +188,7 @@ def prune(
     With --safekeepers (or WALKEEPER_SAFEKEEPERS) the command also keeps WAL that their replication
     slots, connected standbys and tools, and lagging members still need from the archive.
 
-    A base backup needs all WAL from its start on: name the oldest one that you keep, or the
+    A base backup needs all WAL from its start on. So name the oldest one that you keep, or the
     directory in which all of them are. A time alone keeps WAL that was archived since. That is of
     use only with a base backup that is as old. Histories stay, and so does the newest timeline's
     last segment.
