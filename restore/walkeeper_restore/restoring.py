@@ -20,7 +20,7 @@ from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
-from walkeeper_restore.missing import missing
+from walkeeper_restore.lost_wal import answer_to_lost_wal
 from walkeeper_restore.question_round import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
@@ -179,7 +179,7 @@ class Restore:
 
     def _gone(self, name: str, path: str, found: Gone) -> str | Unknown:
         spool.remove(path)
-        return missing(name, found.text, "--archive")
+        return answer_to_lost_wal(name, found.text, "--archive")
 
     # Histories
 

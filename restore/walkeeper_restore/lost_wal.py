@@ -8,7 +8,7 @@ from walkeeper_restore.guard import say
 from walkeeper_restore.verdict import Unknown
 
 
-def missing(name: str, why: str, remedy: str) -> str | Unknown:
+def answer_to_lost_wal(name: str, why: str, remedy: str) -> str | Unknown:
     """Return "absent" if the server has another source for this WAL: pg_wal or primary_conninfo.
 
     Return Unknown for a standby without one, which asks again. Raise Refused for a recovery, which
