@@ -6,11 +6,11 @@
     sink.beat(end, facts)                            the log went on up to `end`
 
 A file is `changes-BEGIN-END.parquet`, with two LSNs of sixteen hexadecimal digits. It appears whole
-or not at all, and its name says what it has. So the names are the record of what was written. A
-stream that comes back goes on at `position`. Contract: files lie side by side in the order of their
-names and share no commit. A range without changes has no file: `position.json` tells readers and
-the next run how far the log went. One stream writes to a sink, which `claim.txt` names. A file in
-its way is an error. The changes of a range are never together in memory: a row group is.
+or not at all, and its name is the record of its range. A stream that comes back goes on at
+`position`. Contract: no commit is in two files. A range without changes has no file, so
+`position.json` tells readers and the next run how far the log went. Only one stream writes to a
+sink, and `claim.txt` names it. A file that has a part of a range already is an error. Memory holds
+one row group, and not all changes of a range.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_wal.wal_errors import HistoryError
 
 BEAT, CLAIM = "position.json", "claim.txt"
-# A dictionary of all other columns would be made and thrown away: they are most of the cost.
+# These columns get a dictionary. For the others, the writer would make dictionaries and throw them
+# away, which is most of the cost of writing.
 _REPEATED = ["database", "schema", "table", "operation", "coverage",
              "old.key_value.key", "new.key_value.key"]  # fmt: skip
 _ORDERED = ["start_lsn", "commit_lsn", "commit_time", "xid", "subxid", "table", "operation"]
@@ -67,9 +68,9 @@ class Objects(Protocol):
     def put(self, name: str, data: bytes) -> None: ...  # durable when it returns
     def make(self, name: str, data: bytes) -> bool: ...  # False if it is there already
     def remove(self, name: str) -> None: ...
-    def whole(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
 
-    # A file to write; it is there, and durable, when the block ends without an error
+    # A file to write; it is there, and durable, when the block ends without an error.
+    def whole(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
 
 
 class Folder:
@@ -193,7 +194,7 @@ class Bucket:
 
 
 class ChangeFiles:
-    """See the module."""
+    """A sink of Parquet files in `objects`; `shown` is its name in errors."""
 
     beat_s = 10.0
 
@@ -202,7 +203,7 @@ class ChangeFiles:
 
     @classmethod
     def open(cls, url: str) -> ChangeFiles:
-        """Return the sink at a path or a URL; HistoryError if it cannot be reached."""
+        """Return the sink at a path or a URL; raise HistoryError if it cannot be reached."""
         try:
             if "://" in url and not url.startswith("file://"):
                 return cls(Bucket(url), url)
@@ -225,7 +226,7 @@ class ChangeFiles:
             raise HistoryError(f"{self._shown}/{BEAT}: not JSON: {error}") from error
 
     def claim(self, owner: str) -> None:
-        """Make the sink that of one stream; HistoryError if it is that of another one."""
+        """Claim the sink for the stream `owner`; raise HistoryError if another stream has it."""
         if self.objects.make(CLAIM, owner.encode()):
             return
         found = (self.objects.get(CLAIM) or b"").decode(errors="replace")
@@ -246,12 +247,12 @@ class ChangeFiles:
                 )
 
     def keep(self, name: str, text: str) -> str:
-        """Write a file of this text unless it is there; return the text that is there."""
+        """Write a file with this text unless the file is there; return the text that it has."""
         self.objects.make(name, text.encode())
         return (self.objects.get(name) or b"").decode()
 
     def write(self, changes: Any, begin: int, end: int) -> None:
-        """Write the changes of one range; HistoryError if a file has a part of it already."""
+        """Write the changes of one range; raise HistoryError if a file has a part of it already."""
         name = f"changes-{begin:016X}-{end:016X}.parquet"
         for other in self.objects.names():
             found = _NAME.match(other)

@@ -1,6 +1,8 @@
 """Find each drop, truncate and delete with its place in the log: a recovery must stop before it.
 
-    find(archive sweep) -> Finding …
+    deeds_of_segment(reading) -> SegmentDeeds      in any thread
+    findings(segments) -> Finding …                in the order of the log
+    transaction(segments, xid) -> Finding …        the endings of one transaction
 
 Contract: only committed transactions are findings of DROP, TRUNCATE and DELETE. Their
 subtransactions count, and so does the prepared part of a transaction of two phases. `end_lsn` of a
@@ -117,7 +119,7 @@ class _End:
 
 @dataclass(slots=True)
 class SegmentDeeds:
-    """The part of one segment."""
+    """The actions and the ended transactions of one segment, and the first records of its xids."""
 
     deeds: dict[int, Deeds] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)
@@ -220,13 +222,16 @@ def _number(data: bytes, at: int) -> int:
 
 
 def _is_drop(batch: Batch, kind: Column) -> Column:
-    """Return a mask of DROP DATABASE, whose number moved in 15 with a second way to create one."""
+    """Return a mask of DROP DATABASE.
+
+    PostgreSQL 15 has another number for it, since it has two ways to create a database.
+    """
     drop: Column = kind == (2 if batch.version.layout >= 15 else 1)
     return drop
 
 
 def _counted(batch: Batch, mask: Column) -> Iterator[tuple[int, Relation, int]]:
-    """Yield the chosen records' number by transaction and by relation of the first block."""
+    """Yield (xid, relation of the first block, number of chosen records) for each pair."""
     records, blocks = batch.records, batch.blocks
     chosen = mask[blocks["record"]] & (blocks["block_id"] == 0)
     blocks = blocks[chosen]

@@ -5,7 +5,7 @@
 Contract: every record that starts at or after `start_lsn` gives its rows once, in the order of the
 log, as soon as it is whole. The end of the written WAL is no damage. Each call lists the files and
 reads the segments from the last one on, which takes milliseconds for 16 MiB. Files may be renamed
-or finished between listing and reading, so an error is raised only if it comes twice in a row.
+or finished between listing and reading, so an error is raised only if it repeats in the next call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class Follower:
         self.next_lsn = start_lsn
 
     def new_rows(self) -> Iterator[Any]:
-        """Yield the record batches of new rows, none if nothing was written."""
+        """Yield the record batches of new rows, or none if no new record is whole.
+
+        Raise HistoryError if the next WAL was removed, or if damage is there in two calls.
+        """
         try:
             yield from self._read()
         except DamagedWal as error:

@@ -1,10 +1,10 @@
 """Read for `find` only the segments in which its transactions have records, by an index.
 
-    read_with(index, archive's reading, plan, xid) -> parts of every segment, in order
+    read_with(index, plan, read_but, xid) -> parts of every segment, in order
 
 Contract: `findings` and `transaction` find the same in these parts as in those of all segments. A
-segment that was not read has a part without deeds, by which its place in the chain is checked. It
-keeps no ends of other transactions, so that memory grows only with the wanted ones.
+segment that was not read has a part without deeds, whose summary has its place in the chain.
+`read_with` keeps no ends of other transactions, so that memory grows only with the wanted ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_with(
         asked.update(*(each.deed_xids for each in facts.values()))
     every = frozenset(s.first_lsn for s in plan.segments)
     read: dict[int, Deeds] = {}
-    unread = every - facts.keys()  # first those that no fact speaks of: they may ask for more
+    unread = every - facts.keys()  # segments without facts come first: they may add transactions
     while True:
         for part in read_but(every - unread) if unread else ():
             _ask_for_families(part.made, asked, asks_all=xid is None)

@@ -1,11 +1,12 @@
 """Where in the log a time is: LSNs of commits at and before it.
 
     CommitTimes(files, plan).range(start, end)     LSNs of the commits between two times
-    CommitTimes(files, plan).reaches_back_to(t)    whether a commit from before `t` is in the plan
+    CommitTimes(files, plan).reaches_back_to(t)    True if a commit from before `t` is in the plan
 
-Contract: a time is where the first record in the order of the log reaches it. A recovery with that
-recovery_target_time and recovery_target_inclusive = off stops there. A clock that was set back does
-not move that place. Cost: the search reads each segment up to there once, apart from `passed_over`.
+Contract: the place of a time is the first record of the log with that time or a later one. A
+recovery with that recovery_target_time and recovery_target_inclusive = off stops there. A clock
+that was set back does not move that place. Cost: the search reads each segment up to there once,
+apart from `passed_over`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from walkeeper_wal.wal_errors import HistoryError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Bound = int | None
-_ENDED = (0, 2, 3, 4)  # Not a PREPARE's, at which no recovery stops.
+_ENDED = (0, 2, 3, 4)  # without PREPARE, at which no recovery stops
 PassedOver = Callable[[int], frozenset[int]]
 """The first LSNs of segments without a commit at that time or later, in microseconds since 1970."""
 
@@ -38,7 +39,7 @@ def _none(time: int) -> frozenset[int]:
 
 
 class CommitTimes:
-    """Times of the commits of a plan. Reads a segment once, and keeps what it saw."""
+    """The times of the commits of a plan. It reads a segment once, and keeps the times."""
 
     def __init__(self, files: WalFiles, plan: Plan, passed_over: PassedOver = _none) -> None:
         self._reader, self._files, self._plan = SegmentReader(files), files, plan
@@ -53,7 +54,7 @@ class CommitTimes:
     ) -> tuple[Bound, Bound]:
         """Return the LSNs between which commits of [start, end) lie, no wider than `within`.
 
-        Raises HistoryError if no commit reaches `start`.
+        Raise HistoryError if no commit reaches `start`.
         """
         low, high = within
         if start is not None:
@@ -69,9 +70,9 @@ class CommitTimes:
         return low, high
 
     def reaches_back_to(self, time: datetime) -> bool:
-        """Return whether the first commit of the plan is from before `time`.
+        """Return True if the first commit of the plan is from before `time`.
 
-        Else commits at `time` or later may lie before the plan.
+        Otherwise commits at `time` or later may be before the plan.
         """
         ended = (self._ended(index)[0] for index in range(len(self._plan.segments)))
         first = next((times for times in ended if len(times)), None)

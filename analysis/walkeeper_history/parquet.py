@@ -7,8 +7,8 @@
 Contract: a file appears whole under its name or not at all. Its metadata name its source: columns,
 range, and whether the segment was complete. A file from a complete segment with the same columns
 and range is kept. So a second run over a growing archive reads only new segments. A segment in
-which the log ended, or with a problem, is read again. Its problems are reported each time. Kept
-files report none.
+which the log ended, or with a problem, is read again, and its problems are reported each time. Kept
+files have no problems.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMPRESSION = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One segment's file. `kept`: it was there already, with the same source."""
+    """One segment's file. With `kept`, it was there already, with the same source."""
 
     segment: PlannedSegment
     path: Path
@@ -151,7 +151,7 @@ def _made_of(table: Table, segment: PlannedSegment, *, complete: bool) -> dict[s
 
 
 def _is_made(directory: Path, table: Table, segment: PlannedSegment) -> bool:
-    """Return whether the file is there, whole, and made of this very segment when complete."""
+    """Return True if the file is there, and was made of this segment when it was complete."""
     if segment.is_partial:
         return False
     try:

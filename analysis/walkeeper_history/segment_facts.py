@@ -1,7 +1,7 @@
 """The facts of one segment that let a reader skip it, and the proof that they belong to it.
 
     facts_of(reading, files) -> values of SCHEMA, or None      of a whole and sound segment
-    proof_of(files, path) -> text                              names the bytes that the facts are of
+    proof_of(files, path) -> text                              a digest of the file's two ends
 
 Contract: facts are those of all records that start in the segment. A proof is of the file's size,
 its first 8 kB and its last 8 kB, as they are stored, packed or not. So another history's segment of
@@ -139,13 +139,13 @@ def facts_of(reading: Reading, files: WalFiles) -> list[Any] | None:
 
 
 def is_uncut(segment: PlannedSegment) -> bool:
-    """Return whether a plan has all of a segment, not only up to an LSN or a timeline's end."""
+    """Return True if a plan has all of a segment, not only up to an LSN or a timeline's end."""
     end = segment.first_lsn + segment.segment_bytes
     return (segment.begin_lsn, segment.end_lsn) == (segment.first_lsn, end)
 
 
 def proof_of(files: WalFiles, path: str) -> str | None:
-    """Return the proof of a file's content, or None if there is no way to read its ends."""
+    """Return the proof of a file's content, or None if its two ends cannot be read."""
     try:
         length, first, last = files.read_ends(path, WAL_PAGE_BYTES)
     except HistoryError:
@@ -157,7 +157,7 @@ def proof_of(files: WalFiles, path: str) -> str | None:
 
 
 def _is_special(records: Column) -> bool:
-    """Return whether a record changes more than blocks and the state of a transaction."""
+    """Return True if a record changes more than blocks and the state of a transaction."""
     rmids, kinds = records["rmid"], records["info"] & 0xF0
     special = (rmids == _XLOG) & ~np.isin(kinds, _PAGE_IMAGES)
     special |= (rmids == _MULTIXACT) & (kinds == _CREATE_ID)

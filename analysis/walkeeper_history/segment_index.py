@@ -4,10 +4,11 @@
     ProvenIndex.open(path, files, plan)      the facts of segments, each proven before its use
     passed_over(path, files, plan, wanted)   the segments that a query need not read
 
-It is one Parquet file. It has a row for each segment that was complete and sound when it was read:
-what segment_facts.SCHEMA names. So a query for an xid, a relation or a time reads a few segments
-of thousands. Contract: only segments whose proof is that of their file are passed over. A segment
-that was replaced since, and one without a row, is read. So an index never changes an answer.
+It is one Parquet file with the columns of segment_facts.SCHEMA. It has a row for each segment that
+was complete and sound when it was read. So a query for an xid, a relation or a time reads a few
+segments of thousands. Contract: a query passes over a segment only if the row has the proof of its
+file. It reads a segment that was replaced since, and one without a row. So an index never changes
+an answer.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Facts:
 
     @property
     def heap_files(self) -> Column:
-        """The same of those in which transactions changed rows, of users' tables alone."""
+        """The same for files in which transactions changed rows (heap_changes)."""
         return self._numbers("heap_files").reshape(-1, 3)
 
     @property
@@ -94,7 +95,7 @@ class Facts:
 
     @property
     def deed_xids(self) -> list[int]:
-        """The transactions with an action that `find` looks for, or a part of one."""
+        """The transactions in the segment with an action that `find` looks for, or a part of it."""
         numbers: list[int] = self._numbers("deed_xids").tolist()
         return numbers
 
@@ -171,7 +172,10 @@ def update_index(
     on_problem: OnProblem = raise_fatal,
     options: SweepOptions = DEFAULT,
 ) -> Updated:
-    """Update the index of a whole archive: `plan` must not be cut. Make a misfit anew."""
+    """Update the index of a whole archive: `plan` must not be cut. Replace a Misfit.
+
+    Raise HistoryError if the index is another cluster's, or cannot be written.
+    """
     try:
         before = _read(path, plan.system_id) if path.is_file() else SCHEMA.empty_table()
     except Misfit:
@@ -224,7 +228,7 @@ def _read(path: Path, system_id: int | None, columns: list[str] | None = None) -
 
 
 def passed_over(path: str, files: WalFiles, plan: Plan, wanted: Wanted) -> frozenset[int]:
-    """Return first LSNs of the segments without a wanted row. Reads only the columns it needs."""
+    """Return first LSNs of the segments without a wanted row. Read only the columns it needs."""
     sets = {"resource_managers": wanted.resource_managers, "xids": wanted.xids,
             "relfilenodes": wanted.relfilenodes}  # fmt: skip
     asked = {name: values for name, values in sets.items() if values is not None}

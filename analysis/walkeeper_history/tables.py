@@ -117,8 +117,8 @@ def table(
 ) -> Table:
     """Return a table; raise HistoryError if there is no such table, or column in it.
 
-    With `names`, `blocks` and `relations` have them in two columns more. `records` and `blocks`
-    have only `wanted` rows.
+    With `names`, the tables `blocks` and `relations` have two more columns for them. `records` and
+    `blocks` have only `wanted` rows.
     """
     kept = column_names(name, with_payload=False, names=names)
     schema, make = _made(name, names, wanted)

@@ -19,7 +19,7 @@ _parse = datetime.fromisoformat
 
 
 def parse_time(text: str) -> datetime:
-    """Return the moment of a text. Raises ValueError if it is none."""
+    """Return the moment of a text; raise ValueError if the text is none."""
     found = _DATE_AND_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r}: neither a date nor a date with a time after it")

@@ -1,8 +1,8 @@
 """Write a file that an option of a command names: it appears whole or not at all.
 
-Contract: until the end the file keeps its old content. A HistoryError names it. A symbolic link
-stays, and its target is written. A device, a pipe or this process's own stdout is written into. It
-has no other name to be prepared under, and no other file may take its place.
+Contract: until the end the file keeps its old content. A HistoryError has the file's name. A
+symbolic link stays, and its target is written. A device, a pipe or this process's own stdout is
+written directly, because no other file may take its place.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """A table as of an LSN: its pages replayed up to there, and the rows that a snapshot there sees.
 
-    past = TableAt.open(files, plan, "public.accounts", lsn, base=…, database=…)
-    past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
+    past = TableAt.open(path, plan, "public.accounts", lsn=…, base=…, database=…)
+    past.read(part, parts) -> record batches of one share of the blocks; past.whole() -> all rows
 
 Contract: rows are those of SELECT on a server recovered to that LSN (inclusive). The exceptions are
 in `coverage_column`, the last column of every batch: "complete", or the reasons. The table that
-`whole` makes has them beside its rows, since it may have none: `coverage_of`. Parts share blocks,
-not payloads. Each walks over the WAL itself, so that they run anywhere.
+`whole` makes has them in its metadata, since it may have no rows: `coverage_of`. A share replays
+its own blocks alone, but reads all of the WAL for itself. So shares can be read on different
+machines.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _HAS_ALL, _HAS_VALUES = b"walkeeper.has_all", b"walkeeper.has_values"
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of some pages, and what is not known of them."""
+    """The rows of some pages, and the counts of rows and values that are not known."""
 
     count: int
     columns: list[Any]
@@ -158,14 +159,14 @@ class TableAt:
 
     @property
     def coverage_column(self) -> str:
-        """Return `coverage` with enough `_` in front to be no column's name. Spark folds case."""
+        """`coverage`, with enough `_` before it to be no column's name, since Spark folds case."""
         taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
         while name in taken:
             name = "_" + name
         return name
 
     def share(self, part: int, parts: int) -> Share:
-        """Return what one part of so many needs of the WAL."""
+        """Return the records of the WAL that part `part` of `parts` needs."""
         toast = [self.table.toast] if self.table.toast is not None else []
         nodes = {relation[1:] for relation in toast}
         whole = frozenset(r for r in (*toast, *self.moved_from) if r[1:] in nodes)
@@ -211,7 +212,7 @@ class TableAt:
     ) -> tuple[list[Any], Coverage]:
         """Return the rows of a share whose pages are replayed, and their coverage.
 
-        The rows of so many pages at a time are made of memory that stays in the caches.
+        PAGES_PER_BATCH pages at a time become rows, because their memory fits into the caches.
         """
         slots, rows_of_pages = known_slots(store, 0), partial(self._rows, store, self._fetch(store))
         shares = [slots[b : b + PAGES_PER_BATCH] for b in range(0, len(slots), PAGES_PER_BATCH)]
@@ -295,9 +296,9 @@ class TableAt:
         return table.replace_schema_metadata(facts)
 
     def for_sql(self, rows: Any) -> Any:
-        """Return `rows` of `whole` without the columns that a server would not read as they were.
+        """Return `rows` of `whole` without the columns that a server would not read back as equal.
 
-        Those are bytes, of a type that is not known.
+        Their values are bytes of a type that is not known.
         """
         own = [a.name for a in self.table.columns if not self.printer.knows(a.type)]
         return rows.drop_columns([n for n in own if rows[n].null_count < len(rows)])
@@ -333,10 +334,10 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[Cov
 
 
 def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> None:
-    """Raise HistoryError if there is no way to `lsn`.
+    """Raise HistoryError if no replay can reach `lsn`.
 
-    A backup cannot be taken back to an earlier LSN, nor forward over a gap. WAL cannot be replayed
-    past its end.
+    A backup cannot go back to an earlier LSN, nor forward over a gap. Replay cannot go beyond the
+    end of the WAL.
     """
     end = plan.segments[-1].first_lsn + plan.segments[-1].segment_bytes
     if lsn is not None and lsn > end:

@@ -4,8 +4,11 @@
     receipt             the checksum that is kept beside an object. Pure
     object_store        the port; open_store: the store that a URL means (local_store, cloud_store)
     packing             zstd or not
+    sealing             encryption of an object; own_keys: the keys of this process
     archive             Archive: put a file, fetch a file, list
     archive_contents    the result of a listing: runs, gaps, forks, the end. Pure
+    timeline_extent     how far a timeline reaches, also where files are missing
+    log_kind            physical or logical, as the bytes of one file show it
     verification        every byte read and compared
     pruning             the objects that may be deleted, and in which order. Pure
 

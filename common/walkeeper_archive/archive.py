@@ -113,7 +113,7 @@ def _system_ids(store: ObjectStore, cluster: str) -> list[int]:
 
 
 class Archive:
-    """Safe to use from several threads."""
+    """One cluster's archive in a store, for one log. Several threads may use it."""
 
     def __init__(self, store: ObjectStore, cluster: str, system_id: int) -> None:
         self.store, self.cluster, self.system_id = store, cluster, system_id
@@ -313,7 +313,7 @@ class Archive:
             raise ArchiveConflict(
                 f"{self.shown(receipt.object_path)} has other content (SHA-256 "
                 f"{receipt.wal_sha256[:16]}…) than this log ({digest[:16]}…): two logs write to "
-                "one archive, or this log has parted from it. Nothing was overwritten"
+                "one archive, or this log has diverged from it. Nothing was overwritten"
             )
 
     def _compared(self, data: Buffer, receipt: Receipt, *, stored: bool) -> Receipt:
@@ -324,7 +324,7 @@ class Archive:
         path, key_id = receipt.object_path, receipt.key_id
         shown, back = self.shown(path), self._get(path)
         if back is None:
-            raise ArchiveUnavailable(f"{shown}: the store took it and has it not")
+            raise ArchiveUnavailable(f"{shown}: the store took it, but does not have it")
         try:
             opened: Buffer = back
             if key_id is not None:

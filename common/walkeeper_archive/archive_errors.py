@@ -18,7 +18,7 @@ class ArchiveDamaged(ArchiveError):
 
 
 class KeyUnknown(ArchiveError):
-    """An object is encrypted with a key that this process lacks, or has another one for its id."""
+    """An object's key is not in this process's ring, or the ring has another key of that id."""
 
 
 class ArchiveConflict(ArchiveError):

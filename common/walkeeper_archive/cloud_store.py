@@ -27,7 +27,8 @@ RETRIES_MAX = 2
 PANIC = "PanicException"  # from pyo3, which gives it no module that could be imported
 RETRY_TIMEOUT_S = 10
 PART_BYTES = 1 << 20
-# Names for an endpoint without TLS: a store of one's own, on a network that one trusts.
+# The variables that may name an endpoint without TLS: the operator's own store, on a network that
+# the operator trusts.
 _ENDPOINTS = (
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
     *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
@@ -43,7 +44,7 @@ def has_plain_endpoint() -> bool:
 
 
 class CloudStore:
-    """`url` with a scheme that obstore knows."""
+    """The store at a URL whose scheme obstore knows."""
 
     def __init__(self, url: str) -> None:
         try:

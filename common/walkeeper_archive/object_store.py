@@ -1,4 +1,4 @@
-"""The place of an archive, as the archive sees it: the port that each store is (opening.py).
+"""The place of an archive, as the archive sees it: the port of each store (open_store.py).
 
 Contract of a store: every call blocks, from any thread. Paths are relative, with `/`. `put_new` is
 atomic and durable when it returns, and never replaces an object. So a reader of the path finds no

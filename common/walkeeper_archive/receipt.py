@@ -77,7 +77,7 @@ def parse_receipt(file: WalFile, data: bytes) -> Receipt:
             raise ValueError(f"not what sha256sum writes: {data[:200]!r}")
         sums[match[2]] = match[1]
     if file.name not in sums:
-        raise ValueError(f"it speaks of {', '.join(sums)}, not of {file.name}")
+        raise ValueError(f"it names {', '.join(sums)}, not {file.name}")
     wal_sha256, key_id = sums.pop(file.name), key[1] if key else None
     if not sums and key is None:
         return Receipt(file, Packing.PLAIN, wal_sha256, wal_sha256)
@@ -85,7 +85,7 @@ def parse_receipt(file: WalFile, data: bytes) -> Receipt:
         suffix = object_suffix(packing, is_sealed=key is not None)
         if suffix and file.name + suffix in sums:
             return Receipt(file, packing, wal_sha256, sums[file.name + suffix], key_id)
-    raise ValueError(f"it speaks of {', '.join(sums) or 'no object'}, not of one of {file.name}")
+    raise ValueError(f"it names {', '.join(sums) or 'no object'}, not an object of {file.name}")
 
 
 def sha256_of(data: Buffer) -> str:

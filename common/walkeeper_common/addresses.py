@@ -17,6 +17,7 @@ def shown_address(address: Address) -> str:
 
 
 def in_use(address: Address, option: str) -> Refused:
+    """Return the refusal of an address on which another process listens; `option` names it."""
     return Refused(
         f"{shown_address(address)} is in use: another process listens there; stop it, or choose "
         f"another port with {option}"
@@ -62,10 +63,10 @@ def is_loopback(host: str) -> bool:
 def refuse_open_door(
     address: Address | None, option: str, risk: str, *, allowed: bool, lock: str = ""
 ) -> bool:
-    """Return whether strangers reach the address; raise Refused if that is not `allowed`.
+    """Return True if other machines can reach the address; raise Refused if it is not `allowed`.
 
     `risk` says what a client that reaches it can do without authentication. `lock` is the option
-    that asks for a proof, and the better remedy.
+    with which clients must prove who they are: the better remedy, if there is one.
     """
     if address is None or is_loopback(address[0]):
         return False

@@ -151,11 +151,11 @@ class OutOfBytes(Exception):
 
 
 class EntryWalk:
-    """Iterate it. `position` is a segment's start or an entry's; it moves with what was read.
+    """An iterable of a logical log's entries, from `position` on.
 
-    The walk ends at the limit, and `record` is the last whole entry by then. Iterate again after
-    the limit was raised, to go on. The iteration raises InvalidWal at the first thing that is not a
-    frame in its place.
+    `position` is a segment's start or an entry's, and moves with what was read. The walk ends at
+    the limit, and `record` is the last whole entry by then. Raise the limit and iterate again, to
+    go on. The iteration raises InvalidWal at the first thing that is not a frame in its place.
     """
 
     def __init__(self, wal: WalBytes, position: Lsn, limit: Lsn, segment_bytes: int) -> None:

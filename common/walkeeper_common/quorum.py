@@ -334,7 +334,7 @@ def joined_addresses(configuration: Configuration) -> tuple[str, ...]:
 
 
 def majority(members: int) -> int:
-    """Return the default ack quorum."""
+    """Return the default ack quorum of a set with so many members."""
     return members // 2 + 1
 
 

@@ -80,7 +80,7 @@ async def run(settings: UpSettings) -> int:
 def _locked(data_dir: str) -> Iterator[Path]:
     """Lock the directory and yield it; raise Refused if another `up` runs on it.
 
-    Two of them would run two safekeepers on each log.
+    Two of them would run two safekeepers on each data directory.
     """
     directory = Path(data_dir).absolute()
     try:

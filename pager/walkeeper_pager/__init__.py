@@ -1,6 +1,6 @@
-"""The reference pager: a log's pages, of any LSN within a bounded history.
+"""The reference pager: it serves the pages of a log as of any LSN within a bounded history.
 
-received_wal     the log as it came, in files that survive a crash
+received_wal     the received WAL, in files that survive a crash
 base_pages       the pages of the base backup
 page_table       pages as they are at the horizon, over the base backup (SQLite)
 block_index      the records of a segment that refer to a block

@@ -4,8 +4,9 @@
     index.steps(place, block, until) -> [Step(start_lsn, end_lsn, is_whole)], in the log's order
 
 A step is whole if it makes the page without the page's earlier content. That is an image that redo
-restores, or an initialisation that redo knows. Contract: 17 bytes for a block reference. The
-records' bytes stay in their file. Forks that WAL does not describe in full (fsm, vm) are left out.
+restores, or an initialisation that redo knows. Contract: a block reference takes 17 bytes of
+memory, and the records stay in their file. The index leaves out forks that WAL does not describe in
+full (fsm, vm).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def replayed_blocks(batch: Batch) -> Column:
 
 
 def number_places(batch: Batch, rows: Column, known: dict[Place, int]) -> Column:
-    """Return the number of each row's place; a place that is new gets a number in `known`."""
+    """Return the number of each row's place. Add a new place to `known`, with the next number."""
     blocks = batch.blocks[rows]
     names = np.empty((len(rows), 4), np.uint32)
     for column, name in enumerate(_PLACE_FIELDS):
@@ -136,4 +137,5 @@ class BlockIndex:
 
     @property
     def row_count(self) -> int:
+        """The number of block references in the index."""
         return len(self._rows.keys)

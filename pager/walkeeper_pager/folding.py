@@ -27,7 +27,7 @@ INIT_FORK = 3
 
 
 def fold_segment(batches: Iterable[Batch], table: PageTable, base: BasePages) -> None:
-    """See the module."""
+    """Redo the batches of one segment, in their order, on the pages of the table or of the base."""
     scratch: Bytes = np.empty(PAGE_BYTES, np.uint8)
     for batch in batches:
         rows, ends = replayed_blocks(batch), batch.end_lsn()

@@ -3,10 +3,10 @@
     Following(pager, addresses, cluster, …).run(stop)      until stop is set
 
 It uses START_REPLICATION PHYSICAL from the end of the files, like a standby. A safekeeper sends no
-WAL beyond its commit_lsn, so received WAL is never taken back. The pager leaves a safekeeper for
-the next one if it is lost, falls silent, lags behind another one or no longer has the WAL. At the
-end of a timeline, the stream goes on on the next one. WAL that no safekeeper keeps any more comes
-from the archive, if one is named.
+WAL beyond its commit_lsn, so received WAL is never truncated. The pager leaves a safekeeper for the
+next one if it is lost, falls silent, lags or no longer has the WAL. At the end of a timeline it
+follows the next timeline. WAL that no safekeeper keeps any more comes from the archive, if one is
+named.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from walkeeper_wal.wal_errors import LOGICAL_LOG, HistoryError
 logger = logging.getLogger("walkeeper.pager")
 
 RETRY_S = 1.0
-# After so long without WAL, the pager asks the other safekeepers whether they have more.
+# After this time without WAL, the pager asks the other safekeepers whether they have more.
 QUIET_S = 5.0
 NAME = "walkeeper pager"  # shown in the status of the safekeeper that it follows
 REPORT_S = 1.0
 
 
 class Foreign(HistoryError):
-    """A log that is not this pager's, so that a retry will not help."""
+    """The log is not this pager's, so that a retry will not help."""
 
 
 @dataclass(slots=True)
 class Following:
-    """See the module. `on_wal` is called when WAL has been written."""
+    """Follow a log into the pager's files. `on_wal` is called when WAL has been written."""
 
     pager: Pager
     addresses: list[str]
@@ -52,11 +52,12 @@ class Following:
     source: str = ""
     """The address that WAL comes from now; empty while there is none."""
     problem: str = ""
-    """Why from nowhere."""
+    """The reason why no WAL comes; empty while it comes."""
     _turn: int = 0
     _reasons: dict[str, str] = field(default_factory=dict)
 
     def run(self, stop: threading.Event) -> None:
+        """Block until `stop` is set; raise Foreign for a log that is not this pager's."""
         while not stop.is_set():
             address = self.addresses[self._turn % len(self.addresses)]
             try:

@@ -28,7 +28,7 @@ _FILE = re.compile(
 
 
 class PageError(HistoryError):
-    """A page that cannot be given."""
+    """A page cannot be given."""
 
     kind: ClassVar[str] = "error"
     http_status: ClassVar[int] = 500
@@ -112,6 +112,8 @@ class Place:
 def check_place(place: Place, block: int) -> None:
     """Raise NotAPlace or NotReplayed if there is no LSN at which the page can be given."""
     if place.fork not in FORKS_KEPT:
-        raise NotReplayed(f"{place}: WAL does not describe this fork in full; main and init")
+        raise NotReplayed(
+            f"{place}: WAL does not describe this fork in full; name the fork main or init"
+        )
     if not 0 <= block <= BLOCK_MAX:
         raise NotAPlace(f"{block} is not a block's number")

@@ -1,7 +1,7 @@
 """Redo records on one page: heap and sequence pages by redo, any other by whole images.
 
-    bring_on(page, batch, rows, …)                              records of a batch, compiled
-    RecordReader(wal, …).bring(page, state, steps)              by records read one by one
+    bring_on(page, batch, rows, …)                      the records of a batch, by compiled code
+    RecordReader(wal, …).bring(page, place, block, steps)       records that it reads by their LSNs
 
 Contract: a record of another resource manager without an image to restore makes the page
 NOT_REPLAYED. A record that does not fit makes the page BROKEN. The page stays so until a record

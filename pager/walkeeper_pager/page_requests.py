@@ -1,4 +1,4 @@
-"""Serve a pager's pages over HTTP, and fetch them as a client. No state.
+"""Serve a pager's pages over HTTP, and fetch them as a client. Shell.
 
 GET /page?relation=1663/5/16384&block=0[&fork=main][&lsn=0/5A3F2B8][&timeout=10]
 200   the page's 8192 bytes, with its LSN in X-Walkeeper-LSN
@@ -50,7 +50,10 @@ class PageRequest:
         """Return the request; raise NotAPlace or NotReplayed with what is wrong with it."""
         known = {"relation", "block", "fork", "lsn", "timeout"}
         if strange := set(query) - known:
-            raise NotAPlace(f"{', '.join(sorted(strange))}: there is only {', '.join(known)}")
+            raise NotAPlace(
+                f"no parameter is named {', '.join(sorted(strange))}: the names are "
+                f"{', '.join(sorted(known))}"
+            )
         for name in ("relation", "block"):
             if name not in query:
                 raise NotAPlace(f"{name} is missing")
@@ -69,8 +72,8 @@ class PageRequest:
 class Arrivals:
     """Requests for an LSN that is still to come.
 
-    They wait on the loop. In threads they would soon occupy all of them, and delay the daemon's
-    end.
+    The requests wait on the event loop. If they waited in threads, they would soon occupy all
+    threads, and delay the daemon's end.
     """
 
     def __init__(self, pager: Pager) -> None:
@@ -146,6 +149,7 @@ def fetch_page(
 
 
 def fetch_status(address: Address) -> dict[str, object]:
+    """Return the status of the pager at `address`; raise PageError if there is none."""
     body, _ = _get(address, "/status", 10)
     try:
         status = json.loads(body)
@@ -175,7 +179,10 @@ def _get(address: Address, path: str, timeout_s: float) -> tuple[bytes, Mapping[
 
 
 def _https_handlers() -> list[urllib.request.BaseHandler]:
-    """Return the handler that believes the CA of --tls and proves its certificate, or none."""
+    """Return a handler with the CA and the certificate of --tls, or no handler without HTTPS.
+
+    Raise Refused if there is no TLS file.
+    """
     credentials = own_credentials()
     if not speaks_https():
         return []

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS page (
 
 
 class PageTable:
-    """See the module."""
+    """The table in one SQLite file; each thread needs an object of its own."""
 
     def __init__(self, file: Path) -> None:
         self._sql = connected(file, _SCHEMA)
@@ -56,6 +56,7 @@ class PageTable:
             raise
 
     def get(self, name: str) -> str | None:
+        """Return a named value, such as horizon_lsn, or None if it was never set."""
         row = self._sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
@@ -76,7 +77,7 @@ class PageTable:
         return None
 
     def put(self, place: Place, block: int, page: PageState) -> None:
-        """Put a page. A page that is gone is put, too, since the base may have it."""
+        """Store a page. A page that is gone is stored too, since the base backup may have it."""
         image = page.image.tobytes() if page.state == KNOWN else None
         key = self._number(place) * BLOCKS + block
         self._sql.execute(
@@ -96,7 +97,7 @@ class PageTable:
         )
 
     def drop_database(self, tablespace: int, database: int) -> None:
-        """Remove a database, and hide the base's pages of it."""
+        """Remove a database, and hide its pages of the base backup."""
         for place in self.places_of(tablespace, database):
             self.drop(place, 0)
         self._sql.execute(
@@ -104,7 +105,7 @@ class PageTable:
         )
 
     def places_of(self, tablespace: int, database: int) -> list[Place]:
-        """Return the places of a database that the table knows, without the base's."""
+        """Return the places of a database in the table, without those of the base backup."""
         rows = self._sql.execute(
             "SELECT tablespace, database, relfilenode, fork FROM place "
             "WHERE tablespace = ? AND database = ?",
@@ -113,6 +114,7 @@ class PageTable:
         return [Place(*row) for row in rows.fetchall()]
 
     def blocks_of(self, place: Place) -> list[int]:
+        """Return the numbers of the blocks of a place in the table."""
         number, _ = self._place(place)
         if number is None:
             return []
@@ -123,7 +125,10 @@ class PageTable:
         return [key % BLOCKS for (key,) in rows.fetchall()]
 
     def _place(self, place: Place) -> tuple[int | None, int | None]:
-        """Return the place's number, and the block from which on the base's pages are gone."""
+        """Return the place's number, and the block from which on pages of the base are gone.
+
+        Each is None if there is none.
+        """
         row = self._sql.execute(
             "SELECT number, cut FROM place "
             "WHERE tablespace = ? AND database = ? AND relfilenode = ? AND fork = ?",

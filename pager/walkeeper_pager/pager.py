@@ -68,7 +68,7 @@ class PagerState:
 
 
 class Pager:
-    """`apply` and `trim` belong to one thread, writing to `wal` to another; `page` to any."""
+    """One thread calls `apply` and `trim`, one writes to `wal`, and any thread may call `page`."""
 
     def __init__(self, state_dir: Path, base: BasePages, *, history_bytes: int) -> None:
         self.base, self.history_bytes = base, history_bytes
@@ -189,9 +189,9 @@ class Pager:
     # History
 
     def trim(self) -> bool:
-        """Fold segments older than the history to keep into the horizon's pages.
+        """Fold segments that are older than `history_bytes` into the pages of the horizon.
 
-        Return whether there was one. A call folds up to FOLD_BYTES_MAX of them, and readers get
+        Return True if there was one. A call folds up to FOLD_BYTES_MAX of them, and readers get
         pages meanwhile.
         """
         with self._lock:
@@ -240,8 +240,8 @@ class Pager:
     # Pages
 
     def has(self, lsn: int | None) -> bool:
-        """Return whether all up to this LSN is applied and the pages are consistent. Never wait."""
-        is_applied = lsn is None or self.applied_lsn >= self._behind_record(lsn)
+        """Return True if WAL up to `lsn` is applied and the pages are consistent. Never wait."""
+        is_applied = lsn is None or self.applied_lsn >= self._record_end_at(lsn)
         return is_applied and self._is_consistent()
 
     def page(self, place: Place, block: int, lsn: int | None = None) -> tuple[bytes, int]:
@@ -254,7 +254,7 @@ class Pager:
         with self._lock:
             if not self.has(lsn):
                 raise NotApplied(self._missing(lsn))
-            at = self.applied_lsn if lsn is None else self._behind_record(lsn)
+            at = self.applied_lsn if lsn is None else self._record_end_at(lsn)
             oldest = max(self.horizon_lsn, self._consistent_lsn or 0)
             if at < oldest:
                 raise BeforeHorizon(
@@ -263,8 +263,8 @@ class Pager:
                 )
             return self._found(self._page_at(place, block, at), place, block, at), at
 
-    def _behind_record(self, lsn: int) -> int:
-        """Return the end of the record before `lsn`.
+    def _record_end_at(self, lsn: int) -> int:
+        """Return the end of the record that a server reports as `lsn`.
 
         A server that has filled a page of WAL reports the LSN after the next page's header. The
         record before it ends at the page's start.
@@ -279,7 +279,7 @@ class Pager:
     def _missing(self, lsn: int | None) -> str:
         """Return the reason why `has` is False."""
         text = f"applied up to {Lsn(self.applied_lsn)} only"
-        if lsn is not None and self.applied_lsn < self._behind_record(lsn):
+        if lsn is not None and self.applied_lsn < self._record_end_at(lsn):
             text = f"{Lsn(lsn)} is still to come: {text}"
         if self._consistent_lsn is None:
             text += "; the end of the base backup is still to come"
@@ -326,7 +326,7 @@ class Pager:
 
 
 def touches(change: Change, place: Place, block: int) -> bool:
-    """Return whether the change affects this page."""
+    """Return True if the change affects this page."""
     match change:
         case Drop(_, (tablespace, database, node), from_block):
             own = (tablespace, database) == (place.tablespace, place.database)
@@ -339,10 +339,12 @@ def touches(change: Change, place: Place, block: int) -> bool:
 
 
 def resets_page(event: Step | Change) -> bool:
+    """Return True if the page after the event does not depend on the page before it."""
     return event.is_whole if isinstance(event, Step) else True
 
 
 def source_of(copy: CopyDatabase, place: Place) -> Place:
+    """Return the place in the copied database that became this one."""
     return Place(copy.source_tablespace, copy.source, place.relfilenode, place.fork)
 
 

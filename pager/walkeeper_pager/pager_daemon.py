@@ -29,8 +29,8 @@ from walkeeper_wal.wal_errors import HistoryError
 
 logger = logging.getLogger("walkeeper.pager")
 
-# A pass over the last segment takes about 10 ms of a processor. The pause after it keeps the share
-# at one fifth or less.
+# A pass over the last segment takes about 10 ms of a processor. The pause after it keeps the
+# thread's share of the processor at one fifth or less, up to APPLY_PAUSE_S_MAX.
 APPLY_EVERY_S, APPLY_PAUSE_S_MAX, APPLY_SHARE = 0.01, 0.2, 5
 SYNC_EVERY_S = 1.0
 
@@ -177,7 +177,7 @@ def _status(pager: Pager, following: Following, arrivals: Arrivals) -> Mapping[s
 
 @contextlib.contextmanager
 def storage_failures(data_dir: Path) -> Iterator[None]:
-    """Turn an error of the system or SQLite into one line with its place.
+    """Raise HistoryError, as one line with the file, for an error of the system or of SQLite.
 
     A full or failing disk keeps what was written. The next start goes on from the whole part of it.
     """

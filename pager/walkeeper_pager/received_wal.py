@@ -1,10 +1,10 @@
-"""The log as it was received, in PostgreSQL's segment files; a crash can only cut off its end.
+"""Received WAL in PostgreSQL's segment files; a crash can only damage the end of it.
 
     wal = ReceivedWal(directory, segment_bytes)
-    wal.write(lsn, data); wal.sync(); wal.read(begin, end); wal.remove_before(lsn)
+    wal.write(timeline, lsn, data); wal.sync(); wal.read(begin, end); wal.remove_before(lsn)
 
 Contract: `end_lsn` is the place of the next byte, or None without any file. The last file ends at
-the end of the log, so that walkeeper_history can read the directory as an archive. A crash may tear
+the end of the WAL, so that walkeeper_history can read the directory as an archive. A crash may tear
 WAL that was written but not synced. The owner then finds the last whole record and calls `cut`. A
 timeline's first file begins with its parent's part of that segment, as PostgreSQL's does. One
 thread writes; other threads may read, sync and remove.
@@ -27,7 +27,7 @@ FILES_OPEN_MAX = 8
 
 
 class ReceivedWal:
-    """See the module."""
+    """The segment files in `root`, and the history files of their timelines."""
 
     def __init__(self, root: Path, segment_bytes: int) -> None:
         self.root, self.segment_bytes = root, segment_bytes
@@ -41,7 +41,7 @@ class ReceivedWal:
                 _, begin = parse_segment_name(name, segment_bytes)
                 self._names[int(begin)] = name  # sorted, so that the newer of two timelines stays
         self.synced_lsn = 0
-        """Everything below is durable here."""
+        """All WAL below it is durable."""
         self.end_lsn: int | None = None
         if self._names:
             last = max(self._names)
@@ -54,10 +54,11 @@ class ReceivedWal:
 
     @property
     def first_lsn(self) -> int | None:
+        """The begin of the first file, or None without any file."""
         return min(self._names, default=None)
 
     def write(self, timeline: int, lsn: int, data: Buffer) -> None:
-        """Append data at the end, or from a segment's start on if there is no file."""
+        """Append data at `lsn`, which is `end_lsn`, or a segment's start if there is no file."""
         at = lsn if self.end_lsn is None else self.end_lsn
         assert at == lsn, f"{at=} {lsn=}"
         assert self.end_lsn is not None or lsn % self.segment_bytes == 0, f"{lsn=}"
@@ -75,7 +76,10 @@ class ReceivedWal:
             self.end_lsn = at
 
     def switch(self, timeline: int, history: bytes) -> None:
-        """Go on from the present end on another timeline."""
+        """Write what follows the present end on another timeline, whose history file is `history`.
+
+        Raise HistoryError if a file cannot be written.
+        """
         _write_whole(self.root / timeline_file_name(timeline), history)
         if self.end_lsn is None or self.end_lsn % self.segment_bytes == 0:
             return
@@ -99,7 +103,10 @@ class ReceivedWal:
         self.synced_lsn = end
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes of [begin, end) as they are in the files, with page headers."""
+        """Return the bytes of [begin, end) as they are in the files, with page headers.
+
+        Raise DamagedWal if a file is missing or short.
+        """
         pieces, at = [], begin
         while at < end:
             first = at // self.segment_bytes * self.segment_bytes
@@ -116,7 +123,7 @@ class ReceivedWal:
         return b"".join(pieces)
 
     def cut(self, lsn: int) -> None:
-        """Remove everything at or after `lsn`."""
+        """Remove all WAL at or after `lsn`, durably."""
         with self._lock:
             for begin in [each for each in self._names if each >= lsn]:
                 self._remove(begin)

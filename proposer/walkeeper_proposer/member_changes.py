@@ -20,8 +20,8 @@ from walkeeper_common.shell.safekeeper_links.safekeeper_client import ask
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_proposer.closed_elections import ClosedElections
+from walkeeper_proposer.consensus.members.change_progress import ChangeProgress
 from walkeeper_proposer.consensus.members.deciding import Answers, Batch, Steps
-from walkeeper_proposer.consensus.members.headway import Headway
 
 PAUSE_S = 0.5
 ANSWER_S_MIN = 0.5  # for an answer although --timeout is nearly over
@@ -103,7 +103,7 @@ class _News:
     def __init__(self, tell: Callable[[str], None], timeout_s: float | None) -> None:
         self._tell, self._timeout_s = tell, timeout_s
         self._waits = Batch(text="the safekeepers do not answer in time")
-        self._headway = Headway()
+        self._progress = ChangeProgress()
         self._moved_s = self._shown_s = asyncio.get_running_loop().time()
         self.silent: list[str] = []  # the reasons of those without an answer to the last request
 
@@ -118,7 +118,7 @@ class _News:
         """Record what the command waits for, and tell it if that is news."""
         now_s = asyncio.get_running_loop().time()
         is_new = batch.text != self._waits.text
-        if self._headway.is_in(batch):
+        if self._progress.is_in(batch):
             self._moved_s = now_s
         if is_new or (batch.to_go is not None and now_s - self._shown_s >= self.EVERY_S):
             to_go = "" if batch.to_go is None else f": {batch.to_go:,} bytes to go"
@@ -134,5 +134,5 @@ class _News:
         why = f" ({'; '.join(self.silent)})" if self.silent else ""
         raise Refused(
             f"no progress for {self._timeout_s:g} s: {self._waits.text}{why}; "
-            f"{self._headway.ways_on()}"
+            f"{self._progress.ways_on()}"
         )

@@ -14,7 +14,7 @@ from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
 from walkeeper_restore import restored_server
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
-from walkeeper_restore.missing import missing
+from walkeeper_restore.lost_wal import answer_to_lost_wal
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.standby_check import placeholders, proof
 from walkeeper_restore.verdict import Misconfigured, Unknown
@@ -32,12 +32,16 @@ class ArchiveAlone:
     """One request to an archive without safekeepers."""
 
     def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
-        """Keep `key`, the spool's, which the command line gives."""
+        """Take `key`, which stands for the options of the command line (spool.key_of)."""
         self._source, self._partial, self._min_lsn = source, partial, min_lsn
         self._key = key
 
     def run(self, name: str, path: str, wait_s: float) -> str:
-        """Return `found` or `absent`; block until the archive has answered."""
+        """Return `found` or `absent`; block until the archive has answered.
+
+        Raise Refused if WAL is lost or not known within `wait_s`, and Misconfigured for a wrong
+        option. Raise Orphaned if the server is gone.
+        """
         if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         remove_leftovers(path)
@@ -73,7 +77,7 @@ class ArchiveAlone:
 
         if not lacks_history(self._source.archive, int(name.partition(".")[0], 16)):
             return "absent"
-        return missing(name, "the archive goes on after that promotion", OTHER_SOURCE)
+        return answer_to_lost_wal(name, "the archive goes on after that promotion", OTHER_SOURCE)
 
     def _tail(self, name: str, path: str) -> str | Unknown:
         end_lsn = _place_tail(self._source, name, path) if self._partial else None
@@ -109,7 +113,7 @@ class ArchiveAlone:
             if archive.receipt(file) or (newest and newest.end_lsn > reached_lsn and self._partial):
                 return Unknown(f"{name} was archived meanwhile")
             why = f"the archive goes on to {extent.end_lsn} on timeline {timeline}: pruned, or lost"
-            return missing(name, why, OTHER_SOURCE)
+            return answer_to_lost_wal(name, why, OTHER_SOURCE)
         if reached_lsn < self._min_lsn:
             return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
         return None

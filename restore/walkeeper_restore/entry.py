@@ -1,7 +1,7 @@
 """`walkeeper restore` from its words to its outcome: `found`, `absent`, `help shown`, or a failure.
 
-A segment that was fetched ahead is put in place before the command line is imported. PostgreSQL
-starts this process for each segment, and waits for it.
+A segment that was fetched ahead is put in place before the command line is imported. This saves
+time for each segment, because PostgreSQL starts this process for each, and waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def run(words: list[str], program: Callable[[], Group]) -> str:
-    """Block until there is an outcome, and return it; any exception means that it is not known.
+    """Block until there is an outcome, and return it as a word.
+
+    An exception means that the outcome is not known.
 
     `program` imports the command line. It is called only if the file was not fetched ahead.
     """

@@ -22,7 +22,7 @@ ANCESTORS = 3  # a shell, PostgreSQL's startup process, its postmaster
 
 
 class Orphaned(WalkeeperError):
-    """The server that waited for the answer is gone."""
+    """The server that waited for the answer is gone, so no file may be placed."""
 
 
 def ancestors() -> tuple[int, ...]:
@@ -56,7 +56,7 @@ def check_wanted() -> None:
 def placing(path: str) -> Iterator[str]:
     """Yield the name of an empty temporary file, and rename it to `path` when the block ends.
 
-    If the block raises, remove the temporary file.
+    If the block raises, remove the temporary file. Raise Orphaned if the server is gone.
     """
     temporary = f"{path}{SUFFIX}{os.getpid()}"
     try:

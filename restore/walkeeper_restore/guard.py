@@ -1,6 +1,6 @@
 """The guard around `walkeeper restore`: no failure becomes an exit code that ends a recovery.
 
-Contract: this module imports only `os` and `sys` at first, which Python itself has imported. The
+Contract: this module imports only `os` and `sys`, which Python itself has imported before. The
 exit code of a restore has a strict meaning:
 
 0          the file is in place
@@ -29,7 +29,7 @@ HEX = frozenset("0123456789ABCDEF")
 
 
 def is_wal_name(word: str) -> bool:
-    """Return True if PostgreSQL may put this word for %f: a segment or a `.history` file."""
+    """Return True if PostgreSQL may replace %f by this word: a segment or a `.history` file."""
     return (len(word) == SEGMENT_DIGITS and HEX.issuperset(word)) or word.endswith(".history")
 
 

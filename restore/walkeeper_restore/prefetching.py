@@ -5,10 +5,10 @@
 At most `ahead` segments wait in the spool. The process ends after the log's last committed whole
 segment, when no segment was taken for a while, or at the first error. It also ends when its
 directory or the server is gone. `restore` itself then fetches the other segments on request. The
-process is a fork, so that it imports nothing, and it keeps its parent's connection.
+process is a fork, so that it imports nothing. It keeps its parent's connection to `source`.
 
-The process always ends with 0. Where the postmaster is process 1, as in a container, it inherits
-this process. It would take any other end for the crash of a server process.
+The process always ends with 0. A postmaster that is process 1, as in a container, adopts this
+process. The postmaster would take any other exit code for the crash of a server process.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Segments:
 
 
 def _leave_the_server(source: Safekeeper) -> None:
-    """Leave the server's session, and close its descriptors: its listening sockets and its log."""
+    """Leave the server's session, and close the sockets and the log that this process inherited."""
     for number in ENDING:
         signal.signal(number, lambda *_: os._exit(0))
     os.setsid()

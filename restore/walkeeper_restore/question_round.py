@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Round:
-    """The answers of one round as they come in, by each safekeeper's place in `addresses`."""
+    """The answers of one round as they come in, by the safekeeper's index in `addresses`."""
 
     def __init__(self, addresses: Sequence[Address], cluster: str, system_id: int | None) -> None:
         """Take the server's system identifier, or None if there is no server."""
@@ -78,7 +78,7 @@ class Round:
 def asked_at_once(
     addresses: Sequence[Address], ask: Callable[[Address], T]
 ) -> Iterator[tuple[int, T | WalkeeperError]]:
-    """Yield (place, answer or error) for the answers that come in time, in their order."""
+    """Yield (index in `addresses`, answer or error) as the answers come, until time is up."""
     answers: SimpleQueue[tuple[int, T | WalkeeperError]] = SimpleQueue()
 
     def run(place: int, address: Address) -> None:

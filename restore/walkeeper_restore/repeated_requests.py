@@ -1,6 +1,6 @@
 """Repeated requests until the answer is known. A shell.
 
-A standby repeats them without limit, another server for a while.
+A standby repeats them without limit, and another server for a limited time.
 """
 
 from __future__ import annotations

@@ -16,17 +16,17 @@ SETTING_TIMEOUT_S = 20.0
 
 
 def is_standby() -> bool:
-    """Return True for a standby: it asks again while it runs, and "not there" ends nothing."""
+    """Return True for a standby: it asks again and again, so the answer "absent" ends nothing."""
     return os.path.exists("standby.signal")
 
 
 def is_recovering() -> bool:
-    """Return True for an archive recovery: "not there" ends it and opens the server."""
+    """Return True for an archive recovery: the answer "absent" ends it and opens the server."""
     return os.path.exists("recovery.signal")
 
 
 def has_segment(name: str) -> bool:
-    """Return True if pg_wal has this segment; PostgreSQL looks there after "not there"."""
+    """Return True if pg_wal has this segment; PostgreSQL looks there after the answer "absent"."""
     return os.path.isfile(os.path.join("pg_wal", name))
 
 
@@ -63,10 +63,10 @@ def setting(name: str) -> str:
 
 
 def parse_postmaster_opts(line: str) -> tuple[str, list[str]]:
-    """Parse `/usr/…/postgres "-D" "/data"`; CreateOptsFile quotes the words and never escapes.
+    """Return the program and the arguments of a line such as `/usr/…/postgres "-D" "/data"`.
 
-    A relative -D starts at pg_ctl's directory. The server has since changed to its data directory,
-    so the -D becomes ".".
+    PostgreSQL (CreateOptsFile) quotes the words and never escapes. A relative -D is relative to the
+    directory of pg_ctl. The server has since changed to its data directory, so -D becomes ".".
     """
     program, _, rest = line.strip().partition(' "')
     words: list[str] = re.findall(r'"([^"]*)"', f'"{rest}') if rest else []

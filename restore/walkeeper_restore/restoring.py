@@ -1,12 +1,11 @@
 """One request of PostgreSQL's: ask all safekeepers at once until the answer is known. A shell.
 
-    Restore(…).run(name, path) -> "found" | "absent"        or raises: not known, and it will not be
+    Restore(…).run(name, path) -> "found" | "absent"        or raises, if the answer stays unknown
 
-Every round asks all safekeepers (question_round.py). If the answer is not known, the next round
-asks again.
-A standby repeats this without limit, any other server for `wait_s`. Every 10 s the server's log
-gets the reason. `verdict` decides. If there is an archive, no file is called absent without its
-answer.
+Every round asks all safekeepers (question_round.py), and `verdict` decides. If the answer is not
+known, the next round asks again. A standby repeats this without limit, any other server for
+`wait_s`. Every 10 s the server's log gets the reason. If there is an archive, no file is absent
+before the archive has answered.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from walkeeper_common.shell.safekeeper_links.committed_wal import Rejected
 from walkeeper_restore import prefetching, restored_server, spool
 from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
 from walkeeper_restore.guard import say
-from walkeeper_restore.missing import missing
+from walkeeper_restore.lost_wal import answer_to_lost_wal
 from walkeeper_restore.question_round import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
@@ -47,7 +46,7 @@ WAL_FILE = re.compile(r"[0-9A-F]{24}|[0-9A-F]{8}\.history")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The command line, checked."""
+    """The checked command line. `prefetch` is the number of segments to fetch ahead."""
 
     safekeepers: tuple[Address, ...]
     cluster: str
@@ -59,7 +58,7 @@ class Settings:
 
 
 class Restore:
-    """One request; `key` is the spool's."""
+    """One request; `key` stands for the options of the command line (spool.key_of)."""
 
     def __init__(self, settings: Settings, key: str) -> None:
         self._settings, self._key = settings, key
@@ -68,7 +67,11 @@ class Restore:
         self._reach_lsn: Lsn | None = None
 
     def run(self, name: str, path: str) -> str:
-        """Block until the answer is known, or for `wait_s`."""
+        """Return `found` or `absent`; block until the answer is known.
+
+        Raise Refused after `wait_s`, unless the server is a standby, and for lost WAL. Raise
+        Misconfigured for a wrong option, and Orphaned if the server is gone.
+        """
         if not WAL_FILE.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
@@ -80,7 +83,7 @@ class Restore:
         return until_known(name, self._settings.wait_s, lambda: ask(name, path))
 
     def _prove(self, name: str) -> None:
-        """Prove the server's branch once a start (R23). Raise Refused for WAL of another branch."""
+        """Prove the server's branch at each start of it (R23). Raise Refused for another branch."""
         from walkeeper_restore.standby_check.checking import Where
         from walkeeper_restore.standby_check.restored_standby import prove
 
@@ -142,7 +145,7 @@ class Restore:
         return "found"
 
     def _fetch(self, path: str, found: Whole | Part, round_: Round, size: int) -> int:
-        """Fetch from one source after another until one succeeds; return its place."""
+        """Fetch from one source after another until one succeeds; return its number."""
         for last, place in enumerate(found.sources, 1 - len(found.sources)):
             try:
                 with placing(path) as temporary:
@@ -176,12 +179,12 @@ class Restore:
 
     def _gone(self, name: str, path: str, found: Gone) -> str | Unknown:
         spool.remove(path)
-        return missing(name, found.text, "--archive")
+        return answer_to_lost_wal(name, found.text, "--archive")
 
     # Histories
 
     def _history(self, name: str, path: str) -> str | Unknown:
-        """Return found if a safekeeper has it; absent if a vote quorum of the members has none."""
+        """Return `found` if a source has it, and `absent` if a vote quorum of members lacks it."""
         spool.remove(path)
         timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, self._round()
         without: set[int] = set()
@@ -239,4 +242,4 @@ class _NotArchived(Exception):
 
 
 class _ArchiveUnknown(WalkeeperError):
-    """The archive did not say."""
+    """The archive could not answer."""

@@ -31,7 +31,8 @@ AUTHENTICATION_OK = bytes(4)  # the body of the message
 def fetch(source: Safekeeper, begin_lsn: Lsn, end_lsn: Lsn, path: str, size: int) -> None:
     """Write [begin_lsn, end_lsn) into a file of `size` bytes, padded with zeros.
 
-    The zeros are written, because PostgreSQL recycles segments. A hole would need its space then.
+    PostgreSQL recycles segments, and a hole would need disk space at that time. So the zeros are
+    written.
     """
     with open(path, "wb", buffering=0) as file:
         for lsn, wal in source.read(begin_lsn, end_lsn):
@@ -88,7 +89,8 @@ def _rows_until_ready(connection: socket.socket) -> list[list[bytes | None]]:
         while (received := buffer.next_message()) is not None:
             if received.tag == b"R" and received.body != AUTHENTICATION_OK:
                 raise RemoteProtocolError(
-                    "it asks for a password, and only a certificate does here: add --tls FILE"
+                    "it asks for a password, but this command can only show a certificate: "
+                    "add --tls FILE"
                 )
             if received.tag == b"E":
                 raise _SqlError(parse_error_fields(received.body))

@@ -4,10 +4,10 @@
     pg_wal/.walkeeper_prefetch/KEY.PID/000000010000000000000004.part    being fetched by PID
 
 KEY is a checksum of the options, so that no command line uses files of another one. The directory
-is inside pg_wal. A rename must not cross a file system, and pg_basebackup leaves out all files of
-pg_wal. `take` imports only the smallest modules of the standard library, because PostgreSQL waits
-for it. The directory is removed when the order of requests breaks, and at the log's end. A
-prefetcher whose directory is gone ends.
+is inside pg_wal for two reasons. A rename must not cross a file system, and pg_basebackup leaves
+out all files of pg_wal. `take` imports only the smallest modules of the standard library, because
+PostgreSQL waits for it. `restore` removes the directory when PostgreSQL requests another file than
+the next one, and at the log's end. A prefetcher whose directory is gone ends.
 
 A file is used only if its first page has the right cluster and position.
 """
@@ -89,7 +89,7 @@ def _ignoring_absence(action: Callable[[str], None], path: str) -> None:
     try:
         action(path)
     except OSError:
-        return  # another process removes it, or still adds to it: the next process removes it
+        return  # another process has removed it, or still adds to it, and a later one removes it
 
 
 def _names(folder: str) -> list[str]:
@@ -133,7 +133,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _is_segment(source: str, name: str, system_id: int | None) -> bool:
-    """Return True if the long header of the first page is right; PostgreSQL checks it, too."""
+    """Return True if the long header of the first page fits the file's name and the server."""
     with open(source, "rb") as file:
         head, size = file.read(PAGE_HEADER_BYTES), os.fstat(file.fileno()).st_size
     try:

@@ -1,20 +1,20 @@
-"""The verdict on a file: hand it out, report it absent, or not known yet. Pure.
+"""The verdict on a file that PostgreSQL requests: whole, a part, absent, gone, or unknown. Pure.
 
     judge_segment(name, greetings, …) -> Whole | Part | Absent | Gone | Unknown
 
 `greetings` are the answers of the safekeepers about their logs. The rules:
 
 * A whole segment below one safekeeper's commit_lsn is committed (docs/protocol.md R13). No other
-  safekeeper needs to answer. The exception is a segment whose last record has not ended. The bytes
-  of that record may still be truncated. Until it ends, such a segment is a part, though all of its
-  bytes are there.
+  safekeeper needs to answer. The exception is a segment whose last record goes on in the next one
+  and has not ended. A leader may still truncate that record. Until it ends, such a segment is a
+  part, although all of its bytes are there.
 * The end of the log is known from v = n - a + 1 members, because every ack quorum includes one of
   them. The log with the greatest (last log ballot, flush_lsn) among them holds every acknowledged
   commit (R4). The record end of that log is `reach_lsn`.
-* WAL up to `reach_lsn` is handed out once it is committed. Below it there is no verdict of a part
-  or of an absence. So a restore never leaves out a commit that was acknowledged before its request.
-  This holds even if the safekeepers do not know yet that it is committed. If no proposer is left to
-  report that to them, `walkeeper settle` is needed, as it is before every promotion.
+* Until WAL up to `reach_lsn` is committed, no file is a part or absent. So a restore never leaves
+  out a commit that was acknowledged before its request. This holds even if the safekeepers do not
+  know yet that it is committed. If no proposer is left to report that to them, `walkeeper settle`
+  is needed, as it is before every promotion.
 * WAL that all members have removed existed: that is Gone, not Absent.
 """
 
@@ -105,7 +105,7 @@ def configuration_of(greetings: Greetings) -> Configuration | None:
 
 
 def members_of(greetings: Greetings, configuration: Configuration) -> dict[str, AcceptorGreeting]:
-    """Return the greetings of members, each once; a wiped member has another name and is none."""
+    """Return the greetings of members by name. A member with a new disk has another name."""
     named = {member_name(g.acceptor_id, g.incarnation): g for g in greetings.values()}
     return {name: g for name, g in named.items() if name in configuration.everyone}
 
@@ -123,13 +123,14 @@ def lacking(members: Mapping[str, object], configuration: Configuration) -> str 
 
 
 def log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
+    """Return the key by which R4 orders logs: the last ballot of the history, then flush_lsn."""
     return greeting.history[-1].ballot, greeting.flush_lsn
 
 
 def timeline_range(history: History, timeline: int) -> tuple[Lsn, Lsn] | None:
-    """Return [start, fork or the end of all LSNs) of a timeline in this log.
+    """Return the range of a timeline in this log, or None if the log was never on it.
 
-    Return None if the log was never on it.
+    The range ends where the next timeline starts, or at LSN_MAX.
     """
     starts = [entry.start_lsn for entry in history if entry.timeline == timeline]
     later = [entry.start_lsn for entry in history if entry.timeline > timeline]
@@ -185,7 +186,7 @@ def judge_segment(
         return Part(begin_lsn, end_lsn, configuration.segment_bytes, parts)
     oldest = min(member.oldest_lsn for member in members.values())
     if len(members) < len(configuration.everyone):
-        return Unknown(f"{name} is kept by none that answered; the oldest WAL is at {oldest}")
+        return Unknown(f"no member that answered keeps {name}; their oldest WAL is at {oldest}")
     return Gone(f"the oldest WAL that is kept is at {oldest}")
 
 

@@ -32,7 +32,10 @@ class WalSource(Protocol):
 
 
 class ArchivedWal:
-    """`system_id` None: the only one that is there under this cluster's name."""
+    """The archive of one log, opened at the first use.
+
+    `system_id` None stands for the only system identifier under this cluster's name.
+    """
 
     def __init__(self, url: str, cluster: str, system_id: int | None) -> None:
         self._url, self.cluster, self._system_id = url, cluster, system_id
@@ -68,9 +71,9 @@ class ArchivedWal:
                 self._refuse_logical()
 
     def check_has_wal(self) -> None:
-        """Raise Misconfigured if this is no archive of WAL, so that it can hold no file of the log.
+        """Raise Misconfigured if this is the archive of a logical log, which holds no WAL.
 
-        Costs one file's reading, so it is for the answer that ends a recovery.
+        This reads one file, so call it only before the answer that ends a recovery.
         """
         from walkeeper_archive.log_kind import holds_entries
 
@@ -87,7 +90,7 @@ def archived(url: str, cluster: str) -> ArchivedWal:
 
 
 def segment_bytes_here() -> int:
-    """Return the size of the segments here: every backup has one, or has restored one."""
+    """Return the bytes of a segment here, as a file in pg_wal shows. Raise Refused without one."""
     with os.scandir("pg_wal") as entries:
         for entry in entries:
             if SEGMENT_NAME.fullmatch(entry.name):

@@ -1,9 +1,9 @@
 """The batch reader: a plan's segments in partitions, their rows as Arrow batches.
 
-Contract: partitions are planned from names and a few headers alone. A partition has the segments
-after it for the rest of its last record. It has those before it to check that its first record
-follows the last one there. Damage raises with file and LSN, or is left out, as the option onError
-says.
+Contract: the driver plans partitions from names and a few headers alone. A partition also knows the
+segments after it, which have the rest of its last record. It knows the segments before it, to check
+that its first record follows the last one there. Damage raises an error with the file and the LSN,
+or the rows leave it out, as the option onError says.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Segments(InputPartition):
 def partitions_of(
     plan: Plan, per_partition: int | None, skipped: frozenset[int] = frozenset()
 ) -> list[Segments]:
-    """Return partitions of neighbouring segments, `per_partition` each or by default 128 MB to 1
-    GB.
+    """Return partitions of neighbouring segments, `per_partition` each.
 
-    The segments in `skipped`, which has their first LSNs, are not read.
+    By default a partition has 128 MB to 1 GB. `skipped` has the first LSNs of the segments that
+    are not read.
     """
     wanted = [n for n, segment in enumerate(plan.segments) if segment.first_lsn not in skipped]
     count, size = len(wanted), plan.segment_bytes
@@ -82,9 +82,10 @@ def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
 
 
 def read_partition(options: PgWalOptions, partition: InputPartition) -> Iterator[Any]:
-    """Return the rows of a partition, none for the one that PySpark makes if there is none.
+    """Return the record batches of a partition.
 
-    PySpark makes one partition, without a value, where `partitions()` returns an empty list.
+    If `partitions()` returns an empty list, PySpark makes one partition without a value. It has no
+    rows.
     """
     if not isinstance(partition, Segments):
         assert partition.value is None, f"{partition=}"
@@ -93,8 +94,10 @@ def read_partition(options: PgWalOptions, partition: InputPartition) -> Iterator
 
 
 def _as_one(batches: list[Any]) -> list[Any]:
-    """Return the batches merged into one, since a batch's way to the JVM costs thousands of
-    rows."""
+    """Return the batches merged into one.
+
+    To send a batch to the JVM takes as long as thousands of rows.
+    """
     if len(batches) <= 1:
         return batches
     merged: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()

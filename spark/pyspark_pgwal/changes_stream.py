@@ -8,9 +8,9 @@
     memory, changeMemory  MB of pages, and of changes of open transactions (1024 and 64)
 
 An offset is that of pyspark_pgwal.stream_reader, and always the end of a record. A micro-batch has
-the commits between two offsets, whole and in their order. The driver replays them, once, and puts
-them into the spool. A task reads one file of it. Contract: between two offsets the same rows come
-again, until Spark has committed the batch.
+the commits between two offsets, whole and in their order. The driver replays them once, and writes
+them into the spool. A task reads one file of the spool. Contract: two readings between the same two
+offsets have the same rows, until Spark has committed the batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Spooled(InputPartition):
 
 
 class ChangesStreamReader(PgWalStreamReader):
-    """Replay on the driver; give the tasks its files."""
+    """Replay on the driver; give each task a file of the spool."""
 
     def __init__(self, options: PastOptions) -> None:
         where = {
@@ -103,7 +103,7 @@ class ChangesStreamReader(PgWalStreamReader):
         return read_spooled(partition.spool, partition.name)
 
     def commit(self, end: Offset) -> None:
-        """Keep the state up to here: Spark will not ask for these changes again."""
+        """Save the state up to this offset: Spark will not ask for these changes again."""
         self._opened().finish(lsn_of(end))
 
     def stop(self) -> None:
@@ -144,7 +144,10 @@ class ChangesStreamReader(PgWalStreamReader):
 
 
 def changes_stream(given: Mapping[str, str]) -> ChangesStreamReader:
-    """Return the reader of a stream; HistoryError if the table or an option has none."""
+    """Return the reader of a stream of changes.
+
+    Raise HistoryError for another table, and for an option that a stream does not have.
+    """
     options = PastOptions.parse(given)
     if options.table != "changes":
         raise HistoryError(f"table {options.table} of WAL can be read in batch only: name changes")

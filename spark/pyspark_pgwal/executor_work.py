@@ -25,15 +25,14 @@ from walkeeper_wal.sources.wal_files import WalFiles
 
 
 def job_session() -> SparkSession:
-    """Return spark-submit's session, with its own Java and settings, or else one on this
-    machine."""
+    """Return the session of spark-submit, or else one on this machine."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return SparkSession.builder.appName("walkeeper history").getOrCreate()
     return session()
 
 
 def read_each_on(url: str) -> Callable[..., Iterator[Part[Any]]]:
-    """Return a `read_each` for the archive at `url`, over the cluster."""
+    """Return a function like `read_each` that reads the archive at `url` on the executors."""
 
     def read(
         files: WalFiles,

@@ -1,9 +1,9 @@
 """Find the filters of a query that the reader can use.
 
-    take_filter(filter, table, wanted) -> (wanted, whether Spark need not look at it again)
+    take_filter(filter, table, wanted) -> (narrowed wanted, True if Spark need not apply it again)
 
-Contract: a filter excludes only what cannot hold a row that passes it. `take_filter` says that
-Spark need not look again only if the reader returns exactly the rows that pass.
+Contract: the narrowed `wanted` leaves out no row that passes the filter. Spark need not apply the
+filter again only if the reader returns exactly the rows that pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def take_filter(each: Filter, table: str, wanted: Wanted) -> tuple[Wanted, bool]:
-    """Return `wanted` narrowed by a filter; leave unknown filters to Spark."""
+    """Return `wanted` narrowed by a filter, and True if Spark need not apply the filter again.
+
+    Leave unknown filters to Spark.
+    """
     attribute = getattr(each, "attribute", None)
     if attribute is None or len(attribute) != 1:
         return wanted, False
@@ -46,7 +49,7 @@ def take_filter(each: Filter, table: str, wanted: Wanted) -> tuple[Wanted, bool]
         first, last = _bounds(each, lambda value: int(value))
         found = first is not None or last is not None
         end = None if last is None else last + 1
-        # Between the first and the last of several there may be others.
+        # A range also has the values between those that an IN lists, so Spark looks again.
         return (wanted.lsns(first, end), not isinstance(each, In)) if found else (wanted, False)
     if name == "end_lsn" and table in _ONE_ROW_A_RECORD:
         # A record starts before it ends.
@@ -85,7 +88,7 @@ def _bounds(each: Filter, number: Callable[[Any], int | None]) -> tuple[int | No
     if isinstance(each, In):
         values = [number(value) for value in each.value if value is not None]
         known = [value for value in values if value is not None]
-        # A value that is not known may be anywhere.
+        # A value that is not known may be outside the range of the known ones.
         return (min(known), max(known)) if known and len(known) == len(values) else (None, None)
     value = number(each.value) if hasattr(each, "value") and each.value is not None else None
     if value is None:

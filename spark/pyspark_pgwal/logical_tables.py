@@ -114,6 +114,8 @@ def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
 
 
 class LoggedReader(DataSourceReader):
+    """Read the entries of a logical log in batch."""
+
     def __init__(self, options: LoggedOptions) -> None:
         self._options = options
 

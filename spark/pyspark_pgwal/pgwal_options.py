@@ -1,4 +1,4 @@
-"""The options of the data source `pgwal`, checked, and what they say to read."""
+"""The checked options of the data source `pgwal`, and the WAL that they select."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = (
     "catalog", "index", "engine",
 )  # fmt: skip
 MAX_FILES_PER_TRIGGER = 64
-# With options of their own: pyspark_pgwal.replayed_tables. A logical log has the last two.
+# Tables with options of their own (pyspark_pgwal.replayed_tables). A logical log has the last two.
 PAST_TABLES = ("table_at", "changes", "row_history")
 
 
@@ -56,7 +56,7 @@ class PgWalOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
-        """Parse the options of Spark. Raise HistoryError with the wrong one."""
+        """Parse the options of Spark. Raise HistoryError, with its name, for a wrong option."""
         values = known_options(given, OPTIONS, "pgwal")
         if not values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
@@ -108,7 +108,7 @@ class PgWalOptions:
         return plan
 
     def _without(self, files: WalFiles, plan: Plan, time: int) -> frozenset[int]:
-        """Return the segments of which the index says that no commit in them reaches `time`."""
+        """Return the first LSNs of the segments that the index shows to end before `time`."""
         if not self.index:
             return frozenset()
         return passed_over(self.index, files, plan, Wanted(times=(time, None)))
@@ -126,9 +126,10 @@ def _columns(
 
 
 def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) -> dict[str, str]:
-    """Return the options under their own names, which Spark has put into lower case.
+    """Return the options by their names in `known`, since Spark changes names to lower case.
 
-    Raise HistoryError with an option that `whose` does not have.
+    Raise HistoryError for an option that `known` does not have. `whose` names its owner in the
+    message.
     """
     names = {name.lower(): name for name in known}
     for name in given:
@@ -171,7 +172,7 @@ def lsn_option(values: Mapping[str, str], name: str) -> int | None:
 
 
 def refuse_other_system(path: str, offset: Mapping[str, Any], system_id: int | None) -> None:
-    """Raise HistoryError if the offset is of another cluster. Old offsets name none."""
+    """Raise HistoryError if the offset is of another system. An older version's names none."""
     of = offset.get("system")
     if of is not None and system_id is not None and of != str(system_id):
         raise HistoryError(

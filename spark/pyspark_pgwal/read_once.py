@@ -1,15 +1,15 @@
-"""table_at and changes as plans of Spark's own: each segment is decoded once a stage, by one task.
+"""table_at and changes as plans of Spark: in each of two stages, one task decodes a segment.
 
     from pyspark_pgwal.read_once import changes, table_at
     rows = table_at(spark, path="s3://…", relation="public.orders", lsn="0/5A3F2B8")
     rows = changes(spark, path="s3://…", startLsn="0/5A3F2B8")
 
-The data source's tables walk over all WAL in each of their tasks, so that more executors read more.
-Here the tasks share the segments. The first stage sends what catalogs and transactions need to the
-driver, which is all that the driver holds. For changes these are also the files that each
-transaction changed. The second stage sends the tables' records in groups: a table's by blocks, and
-those of changes by tables. Spark shuffles them, and each group is redone where it arrives.
-Contract: the rows and the options are those of the data source. `parts` is the number of groups.
+Each task of the data source's tables reads all WAL, so that more executors read more. Here the
+tasks share the segments. The first stage sends the driver the records that catalogs and
+transactions need. The driver holds nothing else. For changes they include the files that each
+transaction changed. The second stage sends the tables' records in groups: by blocks for table_at,
+and by tables for changes. Spark shuffles them, and each group is redone where it arrives. Contract:
+the rows and the options are those of the data source. `parts` is the number of groups.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHUFFLED = "part int, lsn long, records binary"
 
 
 def table_at(session: SparkSession, **given: str) -> DataFrame:
-    """Return a relation's rows as of an LSN or a time; HistoryError names a wrong option."""
+    """Return a relation's rows as of an LSN or a time; raise HistoryError for a wrong option."""
     options = PastOptions.parse({**given, "table": "table_at"})
     plan, lsn = options.place()
     refuse_before(options.base, plan, lsn)
@@ -60,7 +60,10 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
 
 
 def changes(session: SparkSession, **given: str) -> DataFrame:
-    """Return the changes of tables; HistoryError names a wrong option, or what the WAL lacks."""
+    """Return the changes of tables.
+
+    Raise HistoryError for a wrong option, or if the WAL does not describe all changes.
+    """
     options = PastOptions.parse({**given, "table": "changes"})
     commits = options.commits()
     plan, end = options.plan(), commits.end
@@ -99,7 +102,7 @@ class _Controls:
         self.lost_from: int | None = None
 
     def noted(self, on_problem: OnProblem) -> OnProblem:
-        """Return a function that also notes where the first WAL is missing."""
+        """Return a function that also notes in `lost_from` where WAL is first missing."""
 
         def note(problem: Problem) -> None:
             on_problem(problem)
@@ -159,7 +162,7 @@ def _redone(session: SparkSession, decode: _Decode, made: type, columns: Any) ->
 
 
 class Groups(Protocol):
-    """The groups of records that the second stage makes of batches up to `until`."""
+    """The groups of records that the second stage makes from batches, up to `until`."""
 
     @property
     def until(self) -> int | None: ...
@@ -167,7 +170,7 @@ class Groups(Protocol):
 
 
 class _Blocks:
-    """The groups of table_at: those of a table's blocks."""
+    """The groups of table_at: each has some of the table's blocks."""
 
     def __init__(self, past: TableAt, parts: int) -> None:
         self.until: int | None = past.until
@@ -238,10 +241,10 @@ def _changes_of(shared: SharedChanges, options: PastOptions) -> type:
 def _replaying(
     store_of: Callable[[int], PageStore], rows_of: Callable[[PageStore, int], Iterator[Any]]
 ) -> type:
-    """Return a table function that Spark makes anew for each group."""
+    """Return the class of a table function, of which Spark makes an object for each group."""
 
     class Redo:
-        """The pages of one group, and at its end their rows. It holds no records."""
+        """Redo one group and hold its pages, but no records. Yield their rows at its end."""
 
         def __init__(self) -> None:
             self.store, self.part = PageStore(), -1
@@ -256,7 +259,7 @@ def _replaying(
             yield from ()
 
         def terminate(self) -> Iterator[Any]:
-            if self.part < 0:  # Spark has put every group elsewhere: two groups at one place
+            if self.part < 0:  # no group came: Spark has put two of them into another partition
                 return
             yield from rows_of(self.store, self.part)
 

@@ -1,20 +1,20 @@
-"""Tables of the source that need replay: table_at, changes, row_history, and of changes problems.
+"""Tables of the source that need replay: table_at, changes, row_history, and problems of changes.
 No logic of its own. A stream of `changes` has more options (pyspark_pgwal.changes_stream).
 
-    table        table_at: a relation's rows as of an LSN; changes: who changed which row when;
-                 row_history: the changes of rows with one value; problems: with the option `of`,
-                 which places were changed that the WAL does not describe
-    of           of problems: changes
+    table        table_at: a relation's rows as of an LSN; changes: each row with the transaction
+                 and the time of its change; row_history: the changes of rows with one value;
+                 problems, with the option `of`: the changes that the WAL does not describe
+    of           for problems: the table that they concern, which is changes
     path         the WAL (required)
-    relation     schema.table; of table_at one, of changes any number, separated by commas (all)
-    lsn, time    of table_at: as of then (the end of the WAL)
-    where        of row_history: COLUMN=VALUE
-    startLsn, endLsn    of changes: of transactions whose commits end in (startLsn, endLsn]
-    startTime, endTime  the same by times of commits
+    relation     schema.table; for table_at one, for changes any number, separated by commas (all)
+    lsn, time    for table_at: the moment of the rows (the end of the WAL)
+    where        for row_history: COLUMN=VALUE
+    startLsn, endLsn    for changes: transactions whose commits end in (startLsn, endLsn]
+    startTime, endTime  for changes: the same by times of commits
     database     its name or OID, where there are several
     base         a base backup's directory, at the same place on every executor
     timeline     by default the newest
-    allowMissing true: rows also if the WAL does not describe all that was changed; an error else
+    allowMissing true: rows also if the WAL does not describe all changes; by default an error
     onError      fail (default) or skip
     parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
 
@@ -89,7 +89,7 @@ class PastOptions:
         return made
 
     def refuse_others(self, others: Sequence[str], kind: str) -> None:
-        """Raise HistoryError with an option that only the other kind of query has."""
+        """Raise HistoryError for an option that only the other kind of query has."""
         for name in others:
             if name in self.values:
                 raise HistoryError(f"{self.table} has no option {name} {kind}: leave it out")
@@ -163,7 +163,7 @@ class PastOptions:
     def table_at(
         self, plan: Plan, lsn: int | None, history: CatalogHistory | None = None
     ) -> TableAt:
-        """Return the relation at a place; without a `history`, the catalogs are replayed here."""
+        """Return the relation as of `lsn`. Without a `history`, replay the catalogs here."""
         return TableAt.open(
             self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
             database=self.values.get("database"), on_problem=self.on_problem,
@@ -183,6 +183,8 @@ class Share(InputPartition):
 
 
 class TableAtReader(DataSourceReader):
+    """Read a relation as of an LSN; each task has some of its blocks."""
+
     def __init__(self, past: TableAt, parts: int) -> None:
         self._past, self._parts = past, parts
 
@@ -195,6 +197,8 @@ class TableAtReader(DataSourceReader):
 
 
 class ChangesReader(DataSourceReader):
+    """Read changes, row_history or problems; each task has some of the tables."""
+
     def __init__(self, options: PastOptions) -> None:
         self._options = options
         self._commits = options.commits()  # at the driver, and once
@@ -256,7 +260,7 @@ def _text_of(missing: Sequence[Undescribed]) -> str:
 
 
 def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
-    """Return the Arrow schema, and the replayed catalogs if it needed them."""
+    """Return the Arrow schema of a table, and for table_at the relation, which the reader uses."""
     options = PastOptions.parse(given)
     if options.table == "problems":
         return PROBLEM_SCHEMA, None
@@ -267,6 +271,7 @@ def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
 
 
 def past_reader(given: Mapping[str, str], past: object) -> DataSourceReader:
+    """Return the reader of a table. `past` is the second result of `past_schema`, or None."""
     options = PastOptions.parse(given)
     if options.table != "table_at":
         options.refuse_others(OF_STREAMS, "in batch")

@@ -45,7 +45,11 @@ def java_home() -> Path | None:
 
 
 def with_java(shims: Path | None = None) -> Path:
-    """Make this process start Spark with a Java, and return the Java's home."""
+    """Set JAVA_HOME for this process if the machine has no Java, and return the home of the Java.
+
+    `shims` is the folder of the script that starts the wheel's Java. Raise HistoryError without
+    any Java.
+    """
     home = java_home()
     if home is None:
         home = _wheel_java(shims or _cache())
@@ -82,7 +86,7 @@ def _wheel_java(shims: Path) -> Path:
 
 
 def session(master: str = "local[*]", **settings: str) -> SparkSession:
-    """Return the session, or make it in some seconds. Names of settings have _ for the dots."""
+    """Return the session, or make it, which takes seconds. A setting's name has _ for each dot."""
     with_java()
     # Otherwise workers take `python3` from the PATH, which need not have walkeeper.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -98,8 +102,8 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
 def _interrupts_held_back() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back while Java starts.
 
-    An interrupted start removes the folder in which Java is to write its address. Java fails at
-    that, and stays for ever with the stderr that it has from us.
+    An interrupted start removes the folder into which Java is to write its address. Java then fails
+    but never ends, and keeps this process's stderr open.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -56,7 +56,7 @@ class PgWalSource(DataSource):
         return from_arrow_schema(arrow, prefer_timestamp_ntz=False)
 
     def _needs_replay(self) -> bool:
-        """Return whether the table is one of pyspark_pgwal.replayed_tables."""
+        """Return True if the table is one of pyspark_pgwal.replayed_tables."""
         table = table_of(self.options)
         return table in PAST_TABLES or (table == "problems" and "of" in self.options)
 
@@ -75,8 +75,7 @@ class PgWalSource(DataSource):
         return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
 
     def _is_logged(self) -> bool:
-        """Return whether the query is for changes, and its log has decoded changes
-        (docs/logical.md)."""
+        """Return True if the query is for changes of a logical log (docs/logical.md)."""
         if table_of(self.options) not in LOGGED_TABLES or not self.options.get("path"):
             return False
         from walkeeper_wal.sources.entry_files import is_entry_log

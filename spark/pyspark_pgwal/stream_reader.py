@@ -6,9 +6,9 @@ log that start below the LSN have been read. In an archive it is a place between
 is complete when the next one is there, with all that its header announces of a record that crosses
 over. In a live log the offset is the end of the last record that is committed as a whole.
 
-Contract: between two offsets the same rows come again, since the archive below them no longer
-changes. If it does change, that is an error and not a repetition: a new timeline left the log
-before the end of what was read.
+Contract: two readings between the same two offsets have the same rows, since the archive below them
+no longer changes. If it does change, that is an error and not a repetition. It means that a new
+timeline begins before the end of the WAL that was read.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(plan, timeline, end)
 
     def _committed_end(self, plan: Plan, begin: int) -> Offset:
-        """Return the segment's end if the log goes on after it, else the end of the last whole
-        record."""
+        """Return the last segment's end if the log goes on after it, or the last record's end."""
         last = plan.segments[-1]
         end = last.end_lsn if plan.behind else log_end(self._files, plan)
         return offset_of(plan, last.timeline, max(begin, end))

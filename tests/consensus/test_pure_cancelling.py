@@ -23,8 +23,8 @@ from walkeeper_common.wire.member_change import (
     cancelled,
     final,
 )
+from walkeeper_proposer.consensus.members.change_progress import ChangeProgress
 from walkeeper_proposer.consensus.members.deciding import Batch, Steps, standing
-from walkeeper_proposer.consensus.members.headway import Headway
 from walkeeper_proposer.consensus.members.replacing import cancel_replacement
 from walkeeper_safekeeper.consensus.member_register import changed
 
@@ -180,13 +180,13 @@ def test_a_round_that_is_refused_is_followed_by_a_pause_and_the_reason() -> None
     }
 
 
-def test_two_waits_by_turns_are_no_headway() -> None:
-    headway, waits = Headway(), [Batch(text="a", current=OLD), Batch(text="b", current=OLD)]
-    assert [headway.is_in(batch) for batch in waits * 2] == [True, True, False, False]
+def test_two_waits_by_turns_are_no_progress() -> None:
+    progress, waits = ChangeProgress(), [Batch(text="a", current=OLD), Batch(text="b", current=OLD)]
+    assert [progress.is_in(batch) for batch in waits * 2] == [True, True, False, False]
     filling = [Batch(text="fills", to_go=n, current=BOTH) for n in (9, 9, 7, 8, 7, 6)]
-    assert [headway.is_in(batch) for batch in filling] == [True, False, True, False, False, True]
-    assert headway.is_in(waits[0]), "a wait of an older generation that is new in this one"
-    assert headway.is_in(Batch(text="a", current=NEW))
+    assert [progress.is_in(batch) for batch in filling] == [True, False, True, False, False, True]
+    assert progress.is_in(waits[0]), "a wait of an older generation that is new in this one"
+    assert progress.is_in(Batch(text="a", current=NEW))
 
 
 def test_what_stands_is_said_with_who_joins_whom() -> None:

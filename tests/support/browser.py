@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, over its own DevTools protocol: one page, and questions."""
+"""Debian's Chromium without a window, driven over its DevTools protocol: one page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Page:
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket, self._number = socket, 0
-        self.messages: list[str] = []  # the console's, and violations of its policy
+        self.messages: list[str] = []  # errors of its scripts and of its policy, as JSON
 
     async def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send one command and return its result."""

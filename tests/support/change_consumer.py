@@ -25,7 +25,7 @@ Row = dict[str, str | None]
 def consumer_arguments(
     port: int, slot: str, *more: str, publications: str = "p", database: str = "postgres"
 ) -> list[str]:
-    """Return the command of a pg_recvlogical from a safekeeper, or from any other server."""
+    """Return the command of a pg_recvlogical on a safekeeper's port, or on another server's."""
     where = f"host=127.0.0.1 port={port} user=postgres dbname={database}"
     options = ("-o", "proto_version=1", "-o", f"publication_names={publications}")
     return [program("pg_recvlogical"), "-d", where, "-S", slot, *options, *more]
@@ -84,7 +84,7 @@ class LiveConsumer:
 
 @dataclass
 class Relation:
-    """A Relation message."""
+    """A Relation message: a table's name and columns, as the changes after it have them."""
 
     name: str
     columns: list[str]

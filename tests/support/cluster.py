@@ -239,7 +239,7 @@ class Cluster:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def data_dir(self, number: int) -> Path:
-        """Return the data directory of safekeeper 1, 2 or 3."""
+        """Return the data directory of this safekeeper."""
         return self.directory / f"safekeeper{number}"
 
     def wal_dir(self, number: int) -> Path:

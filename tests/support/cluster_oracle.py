@@ -46,7 +46,7 @@ class Acknowledged:
 
 
 class Oracle:
-    """Each method gives its verdicts as text, an empty list if all is well."""
+    """The judge of one scenario: each method returns its verdicts as text, or an empty list."""
 
     def __init__(self) -> None:
         self.acknowledged: list[Acknowledged] = []

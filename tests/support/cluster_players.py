@@ -84,7 +84,8 @@ class Stage(Protocol):
 
 
 class Safekeeper:
-    """`wal` is what its disk reads, `synced_bytes` of it outlive a crash."""
+    """A safekeeper's core on a disk: `wal` is what is written, of which a crash leaves
+    `synced_bytes`."""
 
     def __init__(self, stage: Stage, number: int) -> None:
         self.stage, self.number, self.wal = stage, number, bytearray()
@@ -106,7 +107,7 @@ class Safekeeper:
         self.start()
 
     def put(self, wal: bytes) -> None:
-        """Put WAL on the disk from before the story began."""
+        """Put WAL on the disk, durable, as from before the story began."""
         self.wal, self.synced_bytes = bytearray(wal), len(wal)
 
     def start(self) -> None:

@@ -10,7 +10,7 @@
     crash N | wipe N                      a power cut; a lost disk, prepared again
     slow N | sync N [R2]                  its fdatasync takes until `sync` (of what is below R2)
     full N | room N                       no space for another segment; there is again
-    remove N R2                           retention: N's log begins behind R2 now
+    remove N R2                           retention: N's log begins where R2 ends
     promise N B                           somebody votes for ballot B by hand
     hold B N | hold N B                   what B sends to N (N answers to B) stays under way
     deliver B N [K] | lose B N            it arrives, or only the next K of it; it never does

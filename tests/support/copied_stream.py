@@ -1,4 +1,4 @@
-"""A primary's shell on a stream of CopyData without a socket, behind a leader of three members.
+"""A leader of three members, with its primary's shell on a stream of CopyData without a socket.
 
 shell = StreamedLeader(is_fast=True)
 shell.arrive(b"wal", KEEPALIVE)       one read of the socket

@@ -1,4 +1,4 @@
-"""A log in memory behind the ports of `served_log`, and a server of it on a port of its own.
+"""A log in memory that has the ports of `served_log`, and a server of it on a port of its own.
 
 `run_with_server` runs a scenario on the event loop while the server is up; programs run beside it.
 """
@@ -34,7 +34,7 @@ def wal_bytes(size: int, seed: int = 1) -> bytes:
 
 
 class SlotsFile:
-    """Counts writes; `fail` makes the next ones fail."""
+    """The file of the slots, in memory: it counts writes, and `fail` makes the next ones fail."""
 
     def __init__(self) -> None:
         self.data: bytes | None = None
@@ -104,7 +104,7 @@ class FakeLog:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """The committed WAL, but for half a record."""
+        """Where the last whole record of the committed WAL ends."""
         return self.readable_lsn - self.half_record_bytes
 
     async def whole_end(self) -> Lsn:
@@ -127,7 +127,7 @@ class FakeLog:
 
 
 class FakeCatalog:
-    """`closed` are there and cannot be served."""
+    """A safekeeper's logs; those of the names in `closed` are there and cannot be served."""
 
     def __init__(self, *logs: FakeLog, closed: Sequence[str] = ()) -> None:
         self.logs = {log.cluster: log for log in logs}
@@ -146,7 +146,7 @@ class FakeCatalog:
 
 
 class FakeProposers:
-    """Takes every connection with the preface."""
+    """A proposers' door: it takes every connection with the preface, answers and closes it."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []

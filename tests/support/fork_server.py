@@ -70,7 +70,7 @@ FAMILIES = {name: name for name in LATER} | dict.fromkeys(OPERATORS, "settle")
 
 
 class Request(NamedTuple):
-    """The words behind MODULE, the environment and the working directory of a child."""
+    """The words after MODULE, the environment and the working directory of a child."""
 
     words: Sequence[str]
     environment: dict[str, str]

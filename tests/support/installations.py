@@ -45,7 +45,7 @@ class Unavailable(Exception):
 
 
 def versions(majors: Iterable[int]) -> list[ParameterSet]:
-    """Return the parameters of a test of these versions.
+    """Return the parameters of a test of these major versions.
 
     The gate has the oldest and the newest version, and the machine's own. The soak has the rest.
     """

@@ -33,7 +33,7 @@ STOP_S = 20.0
 
 
 class Acknowledgement(NamedTuple):
-    """Times are of time.monotonic()."""
+    """One commit that returned: at `at_s`, of time.monotonic(), after `latency_s`."""
 
     at_s: float
     latency_s: float
@@ -41,7 +41,10 @@ class Acknowledgement(NamedTuple):
 
 
 class Journal:
-    """Writers run from `start` to `stop`; `entries` grows in the order of the commits' returns."""
+    """The load and its record: writers run from `start` to `stop`.
+
+    `entries` grows in the order in which the commits return.
+    """
 
     table = "journal"
     create = "CREATE TABLE IF NOT EXISTS journal (id bigint PRIMARY KEY, padding text)"

@@ -65,7 +65,7 @@ class KeyUpdater:
         self.is_established = self._ssl.SSL_connect(self._connection) == 1
 
     def hear(self, data: bytes) -> None:
-        """Go on with the handshake."""
+        """Take bytes from the server, and go on with the handshake."""
         self._crypto.BIO_write(self._incoming, data, len(data))
         self.is_established = self._ssl.SSL_connect(self._connection) == 1
 

@@ -1,4 +1,4 @@
-"""A process of its own, for a claim about what a process has once: its descriptors and their limit.
+"""A process of its own for a test of what one process has: open descriptors and their limit.
 
 All tests of a worker share one process. Earlier ones leave descriptors in it, and threads and
 garbage that close them later. No test there can count on how many are open, but on how many of

@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, str] = {
     # A checkpoint or a running-xacts record in the middle would move LSNs under a test.
     "checkpoint_timeout": "1h",
     "max_wal_size": "10GB",
-    # A killed server leaves its segments of the other kinds behind.
+    # The other kinds of shared memory stay on the machine when a server is killed.
     "dynamic_shared_memory_type": "mmap",
     "log_line_prefix": "%m [%p] %a ",
     "log_replication_commands": "on",

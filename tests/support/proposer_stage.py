@@ -15,7 +15,7 @@
 
 N is a safekeeper, 1 to `members`. WAL is bytes of no meaning; `primary_read` and a `donor` that was
 asked for WAL give the same, unless it is `other`. `primary_removed` is PostgreSQL's 58P01. `wal` is
-contiguous behind what came before.
+contiguous with what came before.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from walkeeper_common.postgres.pgwire import (
 
 
 class RawClient:
-    """`connect`, then `query` or `start`; `next` gives messages as they are."""
+    """One connection: `connect`, then `query` or `start`. `next` returns messages as they came."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

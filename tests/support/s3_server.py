@@ -25,7 +25,7 @@ Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 @dataclass
 class Faults:
-    """The server's faults. `wait` holds every request until it is set."""
+    """The server's faults. While `before_answer` is not set, every request waits."""
 
     down: bool = False
     full: bool = False
@@ -39,7 +39,7 @@ class Faults:
 
 
 class FaultyS3:
-    """The WSGI application: moto behind the faults."""
+    """The WSGI application: moto, with the faults before it."""
 
     def __init__(self) -> None:
         self.faults = Faults()

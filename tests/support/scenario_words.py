@@ -1,7 +1,7 @@
 """The words of scenario files: ballots, histories, messages as text, and back.
 
 A ballot is `2:b`, term and proposer; `0:-` is that of the creation entry. A history is
-`0:-@0/100000,2:b@0/100200`, a `!` behind an entry means sealed, a `.` closed; `none` has no entry
+`0:-@0/100000,2:b@0/100200`, a `!` after an entry means sealed, a `.` closed; `none` has no entry
 at all. Facts that are the same in every line (uuid, generation, configuration, checksums) are left
 out.
 """

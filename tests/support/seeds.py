@@ -18,7 +18,7 @@ FIXED = 1
 
 
 def is_fixed() -> bool:
-    """Return whether random work repeats what it did in the run before."""
+    """Return True if random work repeats what it did in the run before."""
     return not os.environ.get(SEED)
 
 

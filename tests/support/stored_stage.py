@@ -7,7 +7,7 @@
     begin BYTES upto=L | rest         it flushes a record's bytes below L only; then the others
     restart                           the primary crashes, forgets what it had not flushed, goes on
     copy L                            a copy of it as of L is the primary now, with WAL of its own
-    power N after=K                   N's power is cut behind its next K operations on WAL files
+    power N after=K                   N's power is cut after its next K operations on WAL files
     start N [process]                 it is started again, after a power cut that came or comes now;
                                       or only its process dies, and the page cache lives on
     space N BYTES                     N's disk holds so much and no more
@@ -86,7 +86,7 @@ class _Worker:
 
 
 class StoredSafekeeper:
-    """The driver's Surroundings."""
+    """A safekeeper on two faulty disks: the Surroundings of the shipping driver."""
 
     def __init__(self, stage: StoredStage, number: int) -> None:
         self.stage, self.number, self.life, self.is_up = stage, number, 0, False

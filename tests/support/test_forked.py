@@ -70,7 +70,7 @@ def test_a_daemon_has_the_descriptors_threads_and_environment_of_a_new_one(tmp_p
         assert isinstance(daemon.process, forked.ForkedProcess) is (type(daemon) is Daemon)
         assert "safekeeper 7 " in daemon.output()
     first, other = made
-    # Each opens its last descriptors behind the line that says it is ready.
+    # Each opens its last descriptors after the line that says it is ready.
     wait_until(lambda: facts_of(first) == facts_of(other))
     for daemon in made:
         assert daemon.terminate() == 0

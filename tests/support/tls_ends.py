@@ -47,7 +47,7 @@ def pair(
 
 
 class Hears(Silent):
-    """The owner of a connection: it keeps what arrived, and why the connection ended."""
+    """The owner of a connection; it keeps what arrived, and why the connection ended."""
 
     def __init__(self) -> None:
         self.heard, self.reasons = list[Message](), list[str]()

@@ -1,4 +1,4 @@
-"""Does a safekeeper acknowledge only what an fdatasync that has returned covers? From strace.
+"""A check, by strace: a safekeeper acknowledges only what an fdatasync that has returned covers.
 
     claims = acknowledged_too_early(trace.splitlines(), creation_lsn)
 
@@ -31,7 +31,7 @@ _RESUMED = re.compile(r"^(\d+) +<\.\.\. (\w+) resumed>(.*)$")
 _DESCRIPTOR = re.compile(r"^\d+<([^>]*)>")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _RETURNED = re.compile(r"\)\s+= (-?\d+)")
-_POSITION = re.compile(r", (\d+)(?:, 0)?\)\s+= ")  # pwritev2 has flags behind it
+_POSITION = re.compile(r", (\d+)(?:, 0)?\)\s+= ")  # after it, pwritev2 has flags
 _SEGMENT = re.compile(r"/([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$")
 
 

@@ -2,7 +2,7 @@
 
 with Valve(primary.port) as valve:
     connect(valve.port)
-    valve.allow(1 << 20)      the server's next MiB passes, and nothing behind it
+    valve.allow(1 << 20)      the server's next MiB passes, and nothing after it
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ PIECE_BYTES = 1 << 16
 
 
 class Valve:
-    """It is open at first. A connection that has no bytes left stays open, and is silent."""
+    """The forwarder, which lets all through at first.
+
+    When no more bytes are allowed, connections stay open and are silent.
+    """
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port

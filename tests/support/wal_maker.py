@@ -102,7 +102,8 @@ class WalMaker:
     def switch(self, *, stale: bool = False) -> Made:
         """Switch as pg_switch_wal() does: a record without data, then zeros to the segment's end.
 
-        `stale`: the server died while it wrote these, in a recycled segment. It goes on behind.
+        `stale`: the server died while it wrote the zeros, in a recycled segment. The WAL goes on
+        after that segment.
         """
         made = self.record(b"", SWITCH)
         size = -self.end_lsn % self.segment_bytes
@@ -125,7 +126,7 @@ class WalMaker:
         """Forget WAL that the primary had not flushed; records that start below it stay, cut off.
 
         The restarted primary writes OVERWRITE_CONTRECORD from the first page that it misses, if
-        the cut record reaches that page, else over the cut record. Returns where it goes on.
+        the cut record reaches that page, else over the cut record. Return where it goes on.
         """
         whole = [made for made in self.records if made.own_end_lsn <= flush_lsn]
         cut = self.records[len(whole)] if len(whole) < len(self.records) else None

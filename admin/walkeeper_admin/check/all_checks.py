@@ -45,7 +45,7 @@ class CheckSettings:
 
 
 async def run(settings: CheckSettings) -> AsyncIterator[Finding]:
-    """Yield the findings."""
+    """Yield the findings in the order of the checks, each as soon as it is known."""
     where = settings.safekeepers, settings.cluster, settings.timeout_s
     document = await gather_fresh(*where, settings.dsn)
     for finding in from_status(document):

@@ -1,11 +1,11 @@
-"""The check of certificates: the own one, its authorities, and that of each safekeeper. A shell.
+"""The check of certificates: this command's, its authorities', and each safekeeper's. A shell.
 
-Beside them it looks at the lists of revoked certificates in the own file.
+It also looks at the lists of revoked certificates in the command's TLS file.
 
     from_certificates(addresses, names, timeout_s) -> findings     with this process's TLS file
     graded(certificates, now_s) -> finding                         pure
 
-A safekeeper shows its certificate in a handshake, so one of an older version does so, too.
+Each safekeeper shows its certificate in the TLS handshake, whatever its version.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ TAKE_OUT = "take this authority out of every file; docs/tls.md#renewal"
 
 @dataclass(frozen=True, slots=True)
 class SeenCertificate:
-    """A certificate with its end in Unix time; None is in the past, at a time that is not known.
+    """A certificate, or with `is_list` a list of revoked ones, and when it ends (Unix time).
 
-    An expired one that is not `in_use` stops nothing. A list of revoked ones that has ended is one.
+    `end_s` None is a time in the past that is not known. If `in_use` is False, no connection
+    depends on it, so its end stops nothing.
     """
 
     owner: str
@@ -78,7 +79,10 @@ async def from_certificates(
 
 
 def _of_safekeeper(address: Address, name: str, timeout_s: float) -> SeenCertificate | None:
-    """Return the certificate that it shows, or None: other checks report a failed connection."""
+    """Return the certificate that the safekeeper shows, or None if the connection fails.
+
+    Other checks report a failed connection.
+    """
     try:
         connection, _ = connect(address, timeout_s)
     except OSError as error:

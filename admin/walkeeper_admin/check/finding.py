@@ -65,7 +65,7 @@ def ok(check: str, text: str) -> Finding:
 
 
 def counts(finding: Finding, ignored: Collection[str] = ()) -> bool:
-    """Return whether the finding is a fault that nobody ignores. FAILED always counts."""
+    """Return True if the finding is a fault that is not ignored. FAILED always counts."""
     if finding.grade is Grade.WARNING:
         return finding.check.replace(" ", "-") not in ignored
     return finding.grade is Grade.FAILED

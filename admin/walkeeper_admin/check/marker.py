@@ -5,7 +5,7 @@
     wait_archived(…)           until the members report it as archived
     came_back(…)               blocks; `walkeeper restore` fetches the segment with the marker
 
-The message has 16 random bytes as text, so that no other WAL looks like it.
+The message contains 16 random bytes as text, so that no other WAL can be taken for it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Marker:
 
 
 async def commit_marker(dsn: str, timeout_s: float) -> tuple[Marker | None, Finding]:
-    """Commit a marker as a client does, and return it with the finding."""
+    """Commit a marker as a client does. Return it, or None if that fails, with the finding."""
     text = f"{PREFIX} {os.urandom(16).hex()}"
     try:
         async with connected(dsn) as sql:
@@ -80,15 +80,16 @@ async def commit_marker(dsn: str, timeout_s: float) -> tuple[Marker | None, Find
 
 
 async def _end_wait(dsn: str, pid: int) -> None:
-    """End the commit's wait; a server does not notice there that its client has gone."""
+    """Cancel the commit's wait, in which the server does not see that its client has gone."""
     async with connected(dsn) as sql:
         await sql.execute("SELECT pg_cancel_backend($1)", pid)
 
 
 async def committed(sql: asyncpg.Connection, text: str) -> Marker:
-    """Commit a marker whose text stands in WAL without a break, and return it.
+    """Commit a marker whose text is in WAL without a break, and return it.
 
-    A page's header stands inside a record that crosses pages. Then the message is written again."""
+    A record that crosses pages has a page header inside, so its message is written again.
+    """
     row = await sql.fetchrow(
         "SELECT pg_size_bytes(current_setting('wal_segment_size')) AS segment_bytes, "
         "left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline"
@@ -106,7 +107,7 @@ async def committed(sql: asyncpg.Connection, text: str) -> Marker:
 
 
 async def _emitted(sql: asyncpg.Connection, text: str) -> Lsn:
-    """Write the message, and return its end."""
+    """Write the message until it lies in one page, at most TRIES_MAX times. Return its end."""
     for _ in range(TRIES_MAX):
         statement = "SELECT pg_logical_emit_message(true, $1, $2)::text"
         lsn = Lsn.parse(await sql.fetchval(statement, PREFIX, text))

@@ -56,7 +56,10 @@ def _members(document: dict[str, Any]) -> list[Finding]:
 
 
 def _zones(document: dict[str, Any]) -> list[Finding]:
-    """Return a finding if a zone's loss would stop commits now, or one that none would."""
+    """Return a WARNING for zones whose loss would stop commits now, or OK if there are none.
+
+    Return no finding for a log without zones.
+    """
     failures = document["cluster"].get("zone_failures") or {}
     stops = [f"zone {zone}: {reason}" for zone, reason in failures.items() if reason]
     if stops:
@@ -143,7 +146,7 @@ def _versions(lines: Lines) -> list[Finding]:
 
 
 def _scrub(lines: Lines) -> list[Finding]:
-    """Judge the disks by what a scrub has mended. `members` has damage that is still there."""
+    """Judge the disks by what a scrub has mended. `_members` reports damage that is not mended."""
     mended = [
         f"damaged segments that {name_of(line)} has rewritten since its start: {line['repairs']}"
         for line in lines

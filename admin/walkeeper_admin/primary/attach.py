@@ -1,9 +1,9 @@
-"""`walkeeper attach`: from here on a commit waits until a quorum has it.
+"""`walkeeper attach`: makes each commit of the primary wait until a quorum has it. Shell.
 
 The order of the steps makes it safe on a live server:
 
-1. Wait until the proposer streams and has caught up. A standby that catches up does not count yet,
-   and every commit would wait for it.
+1. Wait until the proposer streams and has caught up. PostgreSQL counts no standby that still
+   catches up, so every commit would wait until then.
 2. Change the setting.
 3. Wait until the setting is in force. If that takes too long, put the old setting back.
 """
@@ -48,7 +48,8 @@ from walkeeper_proposer.postgres.primary_sql import connected
 
 CAUGHT_UP_BYTES = 1 << 20
 ROLLBACK_TIMEOUT_S = 10.0
-TRUNCATE_IS_DECODED = 14  # the major version: without a lock that a TRUNCATE holds as it waits
+# Since this major version a walsender decodes a TRUNCATE without the lock that the TRUNCATE holds.
+TRUNCATE_IS_DECODED = 14
 TRUNCATE_HANGS = (
     "before PostgreSQL 14 a TRUNCATE of a published table that has a primary key hangs, with all "
     "commits behind it, while commits wait for a logical log; `walkeeper detach` lets them go"
@@ -60,7 +61,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class AttachSettings:
-    """The command's flags; without an application_name, `attach` takes the one proposer there."""
+    """The command's flags. Without an application_name, `attach` takes the connected proposer.
+
+    `timeout_s` limits each of the two waits: for the proposer, and for the setting.
+    """
 
     dsn: str
     application_name: str | None = None
@@ -85,13 +89,14 @@ async def printed_line(settings: AttachSettings) -> str:
 async def attach(settings: AttachSettings, say: Say) -> str:
     """Attach the proposer and return one line for the operator.
 
-    Raise Refused, with the remedy, if it cannot; the setting is then as it was.
+    `say` gets the warnings, and what the command waits for. Raise Refused, with the remedy, if the
+    command fails. The setting is then as it was.
     """
     async with connected(settings.dsn) as sql:
         await refuse_recovery(sql)
         for warning in await warnings(sql):
             say(f"warning: {warning}")
-        before = await refuse_unsettable(sql, settings)  # before any waiting
+        before = await refuse_unsettable(sql, settings)  # at once, not after a wait
         proposers = await _caught_up_proposers(sql, settings, say)
         for warning in await _proposers_warnings(sql, proposers):
             say(f"warning: {warning}")
@@ -130,7 +135,10 @@ async def _others_warnings(
     connected_names = {row.application_name.lower() for row in await standbys(sql)}
     for other in _others(setting, names):
         if not is_proposers(other):
-            found.append(f"two standbys that are both called {other} need no {names[0]}")
+            found.append(
+                f"if two standbys are both called {other}, a commit does not wait for {names[0]}: "
+                "give each standby its own application_name"
+            )
         if other.lower() not in connected_names:
             found.append(
                 f"commits wait for {other}, too, which is not connected; `walkeeper detach "
@@ -172,7 +180,7 @@ def _expected_names(settings: AttachSettings, before: StandbyNames) -> tuple[str
 async def _refuse_unchangeable(
     sql: asyncpg.Connection, before: StandbyNames, settings: AttachSettings, names: Sequence[str]
 ) -> None:
-    """Raise Refused if the setting belongs to others, or if this role may not change it."""
+    """Raise Refused if `attach` may not replace the setting, or if this role cannot change it."""
     if before.source == "command line":
         raise Refused(
             f"cannot change {PARAMETER}: it is on the server's command line, which overrides the "
@@ -227,15 +235,16 @@ def what_lacks(rows: Sequence[Standby], application_name: str | None) -> str:
     missing = application_name or "walkeeper or walkeeper_…"
     return (
         f"no proposer ({missing}) is connected to this primary; connected are: "
-        f"{others or 'no standbys'}. Start `walkeeper proposer`, see its log"
+        f"{others or 'no standbys'}. Start `walkeeper proposer`, or read its log"
     )
 
 
 def _meant(rows: Sequence[Standby], application_name: str | None) -> list[Standby]:
-    """Return the proposer of that name if it is connected, or the only one if no name is given.
+    """Return the connected proposer of that name, or the only one if no name is given.
 
-    A physical and a logical proposer are both returned, in this order. A proposer holds a slot,
-    and a connection that reads old WAL does not. Raise Refused if the choice is not clear.
+    Return both if one is physical and the other logical, in this order. Return no proposer if none
+    is connected. Without a name only connections with a slot count, because a connection that reads
+    old WAL has none. Raise Refused if the choice is not clear.
     """
     if application_name is not None:
         found = [r for r in rows if r.application_name.lower() == application_name.lower()]
@@ -282,7 +291,7 @@ async def _set(
         if is_others:
             await alter_system(sql, REPLACED, before.setting)
         elif before.replaced and not before.setting:
-            # An operator has emptied the setting by hand since: detach must not bring it back.
+            # Since then an operator has emptied the setting by hand. `detach` must not restore it.
             await alter_system(sql, REPLACED, None)
         await alter_system(sql, PARAMETER, setting_for(*names))
         await reload(sql)
@@ -353,6 +362,6 @@ async def _wait(
     deadline = loop.time() + timeout_s
     while isinstance(seen := await look(), str):
         if loop.time() > deadline:
-            raise Refused(f"not within {timeout_s:g} s: {seen}")
+            raise Refused(f"gave up after {timeout_s:g} s: {seen}")
         await asyncio.sleep(POLL_S)
     return seen

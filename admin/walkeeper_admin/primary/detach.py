@@ -1,5 +1,6 @@
-"""`walkeeper detach`: commits no longer wait for a proposer. The way out when the quorum is gone.
+"""`walkeeper detach`: lets commits return without a proposer. Shell.
 
+An operator needs it when the quorum is gone, and commits hang.
 The command needs only SQL on the primary: no safekeeper, no proposer, and no write that would wait.
 It prints the unsafe range in LSNs, so that an operator can later look for lost WAL.
 
@@ -54,7 +55,7 @@ WHERE (s.slot_type = 'physical' OR s.plugin = 'pgoutput')
       ELSE s.slot_name = $2 END
 ORDER BY s.slot_name
 """
-MADE_ANEW = "; its proposer makes it anew while it runs: stop that one, then run this again"
+MADE_ANEW = "; its proposer runs and makes it anew: stop the proposer, then run this again"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -71,7 +72,7 @@ class DetachSettings:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The proposer's slot; restart_lsn is the last position that it reported for a quorum."""
+    """The proposer's slot. A quorum had all WAL up to restart_lsn when the proposer reported it."""
 
     name: str
     restart_lsn: Lsn | None
@@ -139,9 +140,10 @@ def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
 
 
 def _left(setting: str, application_name: str | None) -> str:
-    """Return the new setting, without the named proposer; it is the same if that is not listed.
+    """Return the new setting: the present one without the named proposer, or "" without a name.
 
-    Raise Refused if the proposer cannot be taken out of the setting.
+    A setting that does not list the proposer stays the same. A setting that lists * also means the
+    proposer, so it becomes "". Raise Refused if such a setting lists another proposer too.
     """
     if application_name is None:
         return ""
@@ -210,7 +212,8 @@ async def _clear(
 async def _may_forget(sql: asyncpg.Connection) -> bool:
     """Return True if this role may reset the setting that `attach --replace` has kept.
 
-    A superuser made it, and the role that README.md describes need not have rights on it."""
+    A superuser may have made it, and the role of docs/attach.md need not have rights on it.
+    """
     try:
         await refuse_without_rights(sql, [REPLACED], "")
     except Refused:
@@ -219,7 +222,7 @@ async def _may_forget(sql: asyncpg.Connection) -> bool:
 
 
 async def _warn_of_absent(sql: asyncpg.Connection, setting: str, say: Say) -> None:
-    """Say which standbys commits wait for and are not connected."""
+    """Tell the operator of each standby that commits wait for and that is not connected."""
     connected_names = {row.application_name.lower() for row in await standbys(sql)}
     for name in listed_names(setting):
         if requires(setting, name) and name.lower() not in connected_names:

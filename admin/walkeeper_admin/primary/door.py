@@ -6,7 +6,7 @@
 
 The server reads a link of the door as its hba_file. The link leads to the closed rules, or to the
 server's own pg_hba.conf. So a program that rewrites pg_hba.conf and reloads, as Patroni does, opens
-no closed door. The directory is beside that of the data: pg_rewind refuses a link in there.
+no closed door. The door's directory is beside the data directory, where pg_rewind refuses a link.
 
 A closed door stays closed until somebody opens it, over restarts and crashes of the machine.
 """
@@ -49,8 +49,8 @@ class OwnFiles:
 class Door:
     """A directory with the link, the closed rules, and a configuration that includes the server's.
 
-    The command line has the last word in a start. The configuration says the same, or the server
-    would report a `hba_file` that is pending for a restart.
+    The server takes `hba_file` from its command line. The configuration has the same value.
+    Otherwise the server would report a change of `hba_file` that waits for a restart.
     """
 
     def __init__(self, directory: Path, data_directory: Path | None = None) -> None:
@@ -71,7 +71,8 @@ class Door:
     def arguments(self) -> tuple[str, ...]:
         """The arguments with which postgres reads the door's files.
 
-        A server that restarted by itself behind a crash of one backend would not be closed.
+        They turn off restart_after_crash. A server that restarts by itself after the crash of a
+        backend would start with an open door.
         """
         settings = (
             f"config_file={self._configuration}",
@@ -89,7 +90,7 @@ class Door:
         return name if name.startswith(CLOSED) else None
 
     def close(self, own: OwnFiles, roles: Sequence[str]) -> str:
-        """Admit the roles alone, durably, and return the ticket that opens this closing."""
+        """Close the door durably to all but these roles. Return the ticket that opens it again."""
         with self._changing():
             self._refuse_others(own)
             for path in self._directory.glob(f"*{UNFINISHED}"):  # a crash left it
@@ -107,7 +108,10 @@ class Door:
         return ticket
 
     def prepare(self, own: OwnFiles, roles: Sequence[str]) -> str | None:
-        """Prepare a start that closes nothing: an open door stays open, a closed one closed."""
+        """Prepare a start that need not be closed: the door stays open or closed, as it is.
+
+        Return the ticket of a closed door, or None.
+        """
         if self.ticket() is not None:
             return self.close(own, roles)
         with self._changing():
@@ -119,8 +123,8 @@ class Door:
     def open(self, ticket: str | None = None) -> bool:
         """Admit all clients; return False if this ticket's closing is not in force any more.
 
-        Without a ticket, open any closing. A later start has closed the door anew, and its server
-        may show more.
+        Without a ticket, open the door in any case. The ticket of an earlier closing opens nothing:
+        a later start has closed the door anew, and its server may show more WAL.
         """
         with self._changing():
             found = self.ticket()
@@ -180,7 +184,10 @@ class Door:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change the door alone, durably; raise Refused, with the file, if that fails."""
+        """Run a change under the door's lock and make it durable.
+
+        Raise Refused, with the file, if that fails.
+        """
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self._directory, os.O_RDONLY)

@@ -1,13 +1,13 @@
-"""`walkeeper gate --exec`: a start by another program, as Patroni, that has to be closed. A shell.
+"""`walkeeper gate --exec`: starts a server for another program, such as Patroni. A shell.
 
     start = prepare(command, roles, door_directory)      then exec start.command, which is postgres
 
-Closed are the start of a primary, and that of a standby whose data was a primary's last. Patroni
-starts a primary as a standby behind a crash of the machine. It then replays WAL of its own that no
-quorum may have. Other standbys have WAL of the log, and their starts close nothing.
+Two starts are closed: that of a primary, and that of a standby whose data directory was a primary's
+before. Patroni starts a primary as a standby after a crash of the machine. Such a standby replays
+its own WAL, which may be on no quorum. Other standbys have WAL of the log, so they start open.
 
-All this has to be quick, so the module imports no library. Patroni takes a process for a postmaster
-if it began at most 3 s before the time in postmaster.pid.
+The start has to be quick, so the module imports no library. Patroni takes a process for a
+postmaster only if it began at most 3 s before the time in postmaster.pid.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OF_A_STANDBY = (State.SHUT_DOWN_IN_RECOVERY, State.IN_ARCHIVE_RECOVERY)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A command to become; `ticket` is None if it admits all clients from the beginning."""
+    """The command to exec. `ticket` is None if the server admits all clients from the beginning."""
 
     command: tuple[str, ...]
     data_directory: Path | None = None
@@ -82,7 +82,10 @@ def may_show_more_than_the_log(data_directory: Path) -> bool:
 
 
 def in_background(run: Callable[[], object]) -> None:
-    """Run a function in a process that is nobody's child: postgres reaps its own children alone."""
+    """Run a function in a process that is not this one's child, and return at once.
+
+    This process becomes postgres, which reaps only the children that it started itself.
+    """
     if pid := os.fork():
         os.waitpid(pid, 0)
         return
@@ -103,7 +106,7 @@ def _asked(command: Sequence[str], names: Sequence[str]) -> list[str]:
     program, *arguments = command
     asking: list[subprocess.Popen[bytes]] = []
     try:
-        for name in names:  # side by side
+        for name in names:
             words = [program, "-C", name, *arguments]
             asking.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE))
         answers = [each.communicate(timeout=ASK_TIMEOUT_S)[0] for each in asking]

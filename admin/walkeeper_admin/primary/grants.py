@@ -1,4 +1,4 @@
-"""The least privileges of a role that runs walkeeper, as SQL for a superuser. Pure, but for asking.
+"""The least privileges of a role that runs walkeeper, as SQL for a superuser. Shell.
 
     printed_grants(dsn, role) -> the script for that server's version
 
@@ -24,7 +24,10 @@ COMPARISON = (
 
 
 async def printed_grants(dsn: str, role: str) -> str:
-    """Return the SQL that gives `role` what walkeeper needs on this server. Raise Refused."""
+    """Return the SQL that gives `role` what walkeeper needs on this server.
+
+    Raise Refused if the server does not answer.
+    """
     async with connected(dsn) as sql:
         found = await sql.fetchrow(FACTS, role)
     assert found is not None, FACTS

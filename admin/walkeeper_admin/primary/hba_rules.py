@@ -54,7 +54,7 @@ def narrowed(text: str, roles: Sequence[str], *, kept: str) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines without comments, joined where one goes on."""
+    """Yield the lines without comments. A line that ends with a backslash includes the next one."""
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
         found = _COMMENT.match(line)
         bare = found[1].strip() if found else ""

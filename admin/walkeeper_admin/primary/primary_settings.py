@@ -58,11 +58,13 @@ class StandbyNames:
 
 
 async def refuse_recovery(sql: asyncpg.Connection) -> None:
+    """Raise Refused if the server is a standby."""
     if await sql.fetchval("SELECT pg_is_in_recovery()"):
         raise Refused("the server is in recovery, a standby; point --dsn at the primary")
 
 
 async def standby_names(sql: asyncpg.Connection) -> StandbyNames:
+    """Return the present synchronous_standby_names, its source, and the setting put aside."""
     row = await sql.fetchrow(
         "SELECT setting, source, coalesce(current_setting($2, true), '') AS replaced "
         "FROM pg_settings WHERE name = $1",
@@ -74,6 +76,7 @@ async def standby_names(sql: asyncpg.Connection) -> StandbyNames:
 
 
 async def standbys(sql: asyncpg.Connection) -> list[Standby]:
+    """Return the connected standbys and proposers, by name and pid."""
     found = []
     for row in await sql.fetch(STANDBYS):
         flush_lsn = Lsn.parse(row["flush_lsn"]) if row["flush_lsn"] else None

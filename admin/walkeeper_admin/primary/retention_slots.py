@@ -1,7 +1,8 @@
 """The slot that keeps telling records (docs/protocol.md R22), for `attach` and `detach`. Shell.
 
-The proposer makes it, over SQL, when it streams. A physical proposer without one may be refused
-when it starts again after a long transaction. So `attach` looks for it and names the missing grant.
+The proposer makes it over SQL when it streams. Without it, a physical proposer may have to refuse
+the primary when it starts again after a long transaction. So `attach` looks for the slot, and names
+the missing grant.
 """
 
 from __future__ import annotations

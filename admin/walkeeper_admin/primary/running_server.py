@@ -22,7 +22,10 @@ IDENTITY_LINES = 3  # the process, the data directory and the time of the start
 
 
 def running_pid(data_directory: Path) -> int | None:
-    """Return the process of the server that runs on this directory, or None."""
+    """Return the pid of the server that runs on this directory, or None.
+
+    Raise Refused if this user may not read postmaster.pid.
+    """
     try:
         pid = int((data_directory / LOCK_FILE).read_text().split()[0])
     except (FileNotFoundError, IndexError, ValueError):

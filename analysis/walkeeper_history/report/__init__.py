@@ -1,1 +1,1 @@
-"""`walkeeper history report`: what it gathers, and the page that it makes of that."""
+"""`walkeeper history report`: the data that it gathers, and the page that shows them."""

@@ -1,1 +1,1 @@
-"""From records to the rows of each table, and what of a query's filters makes reading shorter."""
+"""The rows of each table from a segment's records, and the filters that let a reader skip some."""

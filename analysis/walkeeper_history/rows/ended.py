@@ -37,7 +37,7 @@ class Ended:
 
     xids: Column
     tops: Column
-    """The transaction itself, of a subtransaction the one that it belongs to."""
+    """The transaction itself, or the top-level transaction of a subtransaction."""
     end_lsns: Column
     """The end of the commit's record, or ROLLED_BACK."""
     times: Column
@@ -76,7 +76,7 @@ def naming_endings(batch: Batch) -> Column:
 
 
 def detailed_endings(batch: Batch) -> list[tuple[int, int, Ending]]:
-    """Return those endings: row, transaction and content of each."""
+    """Return (row, xid, content) of each ending that `naming_endings` finds."""
     records = batch.records
     made = []
     for row in naming_endings(batch).tolist():

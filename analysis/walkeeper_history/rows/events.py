@@ -51,7 +51,7 @@ def transactions_of(view: View) -> View:
 
 
 def _endings(view: View) -> list[Ending | None]:
-    """Return the content of records with more than a time, None for others; microseconds each."""
+    """Return the content of each record that has more than a time, and None for the others."""
     found: list[Ending | None] = [None] * len(view)
     version, kinds = view.batch.version, view.kind & 15
     detailed = (view.records["info"] & HAS_INFO != 0) | (kinds == _PREPARE)
@@ -139,7 +139,7 @@ def _checkpoint_time(view: View) -> Any:
 
 
 def _wal_level(view: View) -> Any:
-    """Return wal_level, which the record has since 18, else null."""
+    """Return wal_level, which the record has since PostgreSQL 18, and null before."""
     level = view.main(20, 4)
     known = (level < len(_WAL_LEVELS)) & (level >= 0) & (view.batch.version.layout >= 18)
     level = np.where(known, level, len(_WAL_LEVELS))

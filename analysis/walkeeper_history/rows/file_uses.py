@@ -1,6 +1,7 @@
-"""When the files of relations were made: a number of a file may be used again by another relation.
+"""When the files of relations were made: another relation may use a file's number again later.
 
-    uses = FileUses(); uses.note(relation, commit_lsn, time); uses.around(relation, commit_lsn)
+    uses = FileUses(); uses.note(relations, MadeFile(commit_lsn, time))
+    uses.around(relation, commit_lsn)
 
 Contract: only committed transactions in the WAL that was read are known. Pure.
 """
@@ -24,7 +25,7 @@ class MadeFile(NamedTuple):
 
 @dataclass(slots=True)
 class FileUses:
-    """See the module."""
+    """The commits that made each file."""
 
     _made: dict[Relation, list[MadeFile]] = field(default_factory=dict)
 
@@ -35,7 +36,10 @@ class FileUses:
     def around(
         self, relation: Relation, commit_lsn: int
     ) -> tuple[MadeFile | None, MadeFile | None]:
-        """Return when a file was made up to a commit, and when one of its number after it."""
+        """Return the last commit up to `commit_lsn` that made this file, and the next one after it.
+
+        Each is None if there is none in the WAL that was read.
+        """
         made = self._made.get(relation, [])
         place = bisect_right(made, commit_lsn, key=lambda each: each.commit_lsn)
         return made[place - 1] if place else None, made[place] if place < len(made) else None

@@ -16,8 +16,8 @@ _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT = 0, 1, 2, 4, 5
 def heap_changes(batch: Batch) -> Column:
     """Return distinct rows of tablespace, database, relfilenode and xid.
 
-    The files are those of users' tables, their TOAST, and catalogs that were rewritten. With them
-    are all that records of an extension's resource manager name: it may have rows in them.
+    The files are those of users' tables, their TOAST, and catalogs that were rewritten. Records of
+    an extension's resource manager add all files that they name, since these may have rows.
     """
     records, blocks = batch.records, batch.blocks
     rmid, operation = records["rmid"], records["info"] >> 4 & 7

@@ -68,7 +68,7 @@ class Tenancy:
     known_from: int
 
     def has(self, commit_lsn: int, following: MadeFile | None) -> bool:
-        """Return whether a commit is one of them; `following` is the next file of its number."""
+        """Return True if a commit is one of them; `following` is the next file of its number."""
         is_in = self.begin <= commit_lsn and self.after < commit_lsn <= self.until
         return is_in and (following is None or following.commit_lsn > self.known_from)
 
@@ -187,7 +187,7 @@ class RelationNames:
 def _was_seen_between(
     named: NamedRelation, made: MadeFile | None, following: MadeFile | None
 ) -> bool:
-    """Return whether a dump saw a relation while its file was the one between these two."""
+    """Return True if a dump saw a relation after its file was `made` and before the `following`."""
     if made is None and following is None:
         return True
     if not named.seen:

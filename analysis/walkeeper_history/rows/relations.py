@@ -87,7 +87,7 @@ class RelationSums:
         self._lsns[relation] = (self._lsns[relation][0], end)
 
     def add(self, other: RelationSums) -> None:
-        """Add the sums of WAL after this."""
+        """Add the sums of WAL that follows the WAL of these sums."""
         for key, sums in other._sums.items():
             self._add(key, sums, *other._lsns[key])
 

@@ -1,7 +1,7 @@
-"""The rows that a query wants, as far as the reader can use it. Pure.
+"""The rows that a query wants, as far as a reader can use the conditions. Pure.
 
-The reader passes over segments, or over records before it makes columns of them. Contract: None
-wants everything. No wanted row is passed over. For records and blocks, `rows` leaves exactly those
+The reader skips segments, or records before it makes columns of them. Contract: a condition that is
+None excludes no row. No wanted row is skipped. For records and blocks, `rows` leaves exactly those
 with a wanted resource manager and xid.
 """
 
@@ -30,7 +30,7 @@ class Wanted:
     xids: frozenset[int] | None = None
     relfilenodes: frozenset[int] | None = None
     times: Times = (None, None)
-    """From the first to the last, both wanted."""
+    """The first and the last wanted time."""
 
     def lsns(self, start: int | None, end: int | None) -> Wanted:
         """Return a copy that is also limited to records that start in [start, end)."""
@@ -46,7 +46,7 @@ class Wanted:
 
     @property
     def needs_index(self) -> bool:
-        """True if an index could pass over segments."""
+        """True if an index could let a reader skip segments."""
         asked = (self.resource_managers, self.xids, self.relfilenodes, *self.times)
         return any(each is not None for each in asked)
 

@@ -2,8 +2,8 @@
 
     for part in stats_parts(files, plan, options): part.made, part.summary, part.problems
 
-Contract: the parts are those of threaded_reading.read_each with Stats. A segment that is not as
-usual is read by that: packed, cut off, damaged, of another cluster, or requested in part.
+Contract: the parts are those of threaded_reading.read_each with Stats. `read_each` itself reads a
+segment that is packed, cut off, damaged, of another cluster, or requested in part.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def stats_parts(files: WalFiles, plan: Plan, options: SweepOptions) -> Iterator[
 
 
 def _compiled(options: SweepOptions) -> Callable[[], SegmentSums] | None:
-    """Return a function that returns the thread's sums, or None where no compiler was."""
+    """Return a function that returns the thread's sums, or None without the compiled module."""
     try:
         from walkeeper_wal.records._walk import SegmentSums
     except ImportError:
@@ -108,7 +108,7 @@ def _read(
 
 
 def _open(files: WalFiles, segment: PlannedSegment, opened: ExitStack) -> int | None:
-    """Return the file's descriptor until `opened` ends, or None for the reader to judge."""
+    """Return a descriptor that `opened` closes, or None if the reader has to read the file."""
     try:
         descriptor = files.open_plain(segment.path)
     except HistoryError:

@@ -1,8 +1,8 @@
 """`stats`: number and bytes of records by kind, the same digits as pg_waldump --stats.
 
 Sizes are counted as in pg_waldump (xlogstats.c). A record's size is its length without the page
-images in it. FPI size is those images as stored. Combined size is both. Without numpy, which takes
-a fifth of the time of counting a gigabyte to load.
+images in it. FPI size is those images as stored. Combined size is both. The module does not import
+numpy at once: to load it takes a fifth of the time in which a gigabyte is counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StatsRow:
-    """One line of the table; percentages are of all records."""
+    """One line of the table, without its percentages."""
 
     name: str
     count: int

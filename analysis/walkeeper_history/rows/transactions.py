@@ -1,8 +1,8 @@
 """The content of transaction records: commits, aborts, prepared transactions. Pure.
 
 Layouts: xact.h (xl_xact_commit, xl_xact_abort, xl_xact_prepare and ParseCommitRecord), twophase.c.
-Contract: if a record's data ends before its flags' announcement, the rest is null. No layout can
-make a read leave the record.
+Contract: if a record's data ends before all that its flags announce, the rest is null. No layout
+can make a read go beyond the record.
 """
 
 from __future__ import annotations

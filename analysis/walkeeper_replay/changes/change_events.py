@@ -1,4 +1,4 @@
-"""The files of a table, and which of the events of one are changes of rows. Pure."""
+"""The files of a table, and the events of a file that are changes of rows. Pure."""
 
 from __future__ import annotations
 
@@ -69,13 +69,15 @@ class TableFile:
 
 
 def where(mask: Column, rows: Column, lsns: Column) -> tuple[Column, Column]:
-    """Return what a mask names of two columns: themselves if it names all, which is usual."""
+    """Return the parts of two columns that a mask names, or the columns if it names all of them."""
     return (rows, lsns) if mask.all() else (rows[mask], lsns[mask])
 
 
 def taken_back(rows: Column) -> Column:
-    """Mark insertions that their own transaction deleted as though they had never been. These are
-    of an INSERT … ON CONFLICT that another transaction came before."""
+    """Return a mask of the insertions that their own transaction took back.
+
+    An INSERT … ON CONFLICT does so if another transaction has inserted a conflicting row first.
+    """
     found = np.zeros(len(rows), bool)
     for undone in rows[rows["kind"] == UNDONE]:
         same = (rows["kind"] == INSERTED) & (rows["start_lsn"] < undone["start_lsn"])
@@ -94,7 +96,7 @@ def versions(rows: Column) -> tuple[Column, Column, Column]:
     olds = olds[np.argsort(rows["start_lsn"][olds], kind="stable")]
     shown = np.flatnonzero(rows["kind"] != OLD)
     kinds, own = rows["kind"][shown], rows["start_lsn"][shown]
-    # The place of an old version: that of the deleted row itself, or of its update's other.
+    # The old version is the deleted row itself, or the OLD event of the update's record.
     starts = np.append(rows["start_lsn"][olds], -1)
     behind = np.searchsorted(starts[:-1], own, "right") - 1
     is_pair = (kinds == NEW) & (starts[behind] == own)
@@ -104,14 +106,16 @@ def versions(rows: Column) -> tuple[Column, Column, Column]:
 
 
 def emptied(store: PageStore, file: TableFile) -> int:
-    """Return the last time that the transaction which made a file emptied it, or 0. A second
-    TRUNCATE is in place, and so is one of a table that the transaction has created. Later ones are
-    VACUUM's, and take no row."""
+    """Return the last LSN at which the transaction that made a file emptied it, or 0.
+
+    A second TRUNCATE is in place, and so is one of a table that the transaction has created. Later
+    truncations are VACUUM's, and remove no row.
+    """
     return max(_made_empty(store, file), default=0)
 
 
 def is_emptied_again(store: PageStore, file: TableFile) -> bool:
-    """Return whether the transaction that made a file, perhaps as a copy, truncated it later."""
+    """Return True if the transaction that made a file, perhaps as a copy, truncated it later."""
     return len(_made_empty(store, file)) > 1
 
 

@@ -132,11 +132,12 @@ class ChangeReader:
         *,
         share: tuple[int, int] = (0, 1),
     ) -> FoundChanges:
-        """Return changes of the tables named, or of all of users' if none is.
+        """Return the changes of the named tables, or without names of all users' tables.
 
-        Their transactions' commit records end in (start, end]. A transaction is taken whole, so of
-        two ranges side by side each change is in one. `share` is (number, count): one part of so
-        many. Whole tables are shared, so that no change is torn.
+        The commit records of their transactions end in (start_lsn, end_lsn]. Each transaction is
+        complete, so each change is in one of two adjacent ranges. `share` is (number, count), and
+        selects one of `count` shares. A share has whole tables, so that no change is in two. Raise
+        HistoryError for a name without a table.
         """
         end = self.history.end_lsn if end_lsn is None else end_lsn
         files = self.shares(names, end, share[1], start_lsn)[share[0]]
@@ -145,7 +146,7 @@ class ChangeReader:
     def shares(
         self, names: Sequence[str], end: int, count: int, start: int = 0
     ) -> list[list[TableFile]]:
-        """Return the files of the tables in so many shares; those of one table are in one.
+        """Return the files of the tables in `count` shares; the files of a table are in one share.
 
         A name means the tables that had it after `start`.
         """
@@ -191,8 +192,10 @@ class ChangeReader:
         return found
 
     def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
-        """List transactions committed in the range that had begun before the WAL. Their work there
-        is not known. With a base backup, they had begun before its part of the WAL."""
+        """Return the transactions of the range that had begun before the WAL, or the base backup.
+
+        Their changes from before are not known.
+        """
         begin = max(self._begin_lsn, start_lsn)
         end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
         commits = xids.commits.columns
@@ -223,11 +226,11 @@ class ChangeReader:
         others: bool = False,
         names: Sequence[str] = (),
     ) -> list[Undescribed]:
-        """Return what was changed in the range and `read`, called before, could not show.
+        """Return the places that were changed in the range, and that `find` could not show.
 
-        `xid`: only by this transaction. `others`: with the databases that are not this reader's,
-        and else with those that had its name.
-        `names`: with the heirs of these tables that are not among them.
+        Call `find` before. With `xid`, only changes of this transaction count. With `others`, all
+        other databases count, and otherwise those that had this one's name. With `names`, the heirs
+        of these tables count that are not named themselves.
         """
         oid = self.database.oid
         found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
@@ -255,7 +258,7 @@ class ChangeReader:
         return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
-        """Return the tables of which changes were left out, or are not in the WAL."""
+        """Return the tables whose changes were left out, or are not in the WAL."""
         found = [Undescribed("table", *each) for each in sorted(self.described.undecoded.items())]
         return found + self._lost.found(xid)
 
@@ -326,7 +329,7 @@ class ChangeReader:
             return refusal
         return (
             f"no table {name} in database {self.database.name} in this WAL "
-            "(of unlogged and temporary ones it has no rows)"
+            "(WAL has no rows of unlogged and temporary tables)"
         )
 
     def store_of(self, files: list[TableFile]) -> PageStore:
@@ -349,7 +352,7 @@ class ChangeReader:
         return store
 
     def _shortcut(self, store: PageStore) -> Shortcut | None:
-        """Leave out segments that change no table of this reader, and none without a name."""
+        """Return a shortcut over segments without changes of this reader's or unnamed tables."""
         if self.index is None:
             return None
         described = described_files(self.history, self.database.oid)
@@ -451,7 +454,7 @@ class ChangeReader:
         return [Piece(table, rows_at(self.history.xids.commits, *one), None, covered(1, COMPLETE))]
 
     def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
-        """Return the chunks of every value that was ever seen."""
+        """Return a function that finds the TOAST chunks of a value among all that were replayed."""
         if file.toast is None:
             return nothing
         events, relation = store.events[0], store.want(file.toast)
@@ -461,7 +464,7 @@ class ChangeReader:
     def _decoded(
         self, events: Events, rows: Column, lsns: Column, file: TableFile, fetch: Fetch
     ) -> list[Piece]:
-        """Decode rows, grouped by what the table looked like at `lsns`, where they committed."""
+        """Return decoded rows, a piece for each form that the table had at their commits `lsns`."""
         places = self.history.last_changes(lsns)
         found: list[Piece] = []
         for place in np.unique(places).tolist():
@@ -474,7 +477,7 @@ class ChangeReader:
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
     ) -> Piece:
-        """Join an update's two versions, which have the same record, to one change."""
+        """Return changes; an update's two versions, which have the same record, are one change."""
         values = changed_values(events, rows, table, catalog, fetch)
         if len(damaged := values.damaged()):
             lsn = int(rows["start_lsn"][damaged[0]])

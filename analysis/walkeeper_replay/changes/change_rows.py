@@ -46,7 +46,7 @@ BATCH_ROWS = 1 << 14
 
 @dataclass(slots=True)
 class Change:
-    """One row of the table; `old` and `new` by column."""
+    """A change of one row; `old` and `new` have its values by column."""
 
     start_lsn: int
     commit: Commit
@@ -106,7 +106,7 @@ class Piece:
 
 
 def covered(count: int, coverage: Coverage) -> Column:
-    """Return a column with this coverage for so many changes."""
+    """Return a column with this coverage for `count` changes."""
     column = np.empty(count, object)
     column.fill(coverage)  # np.full makes a plain str of it, without its facts
     return column
@@ -135,7 +135,7 @@ def rows_at(commits: Commits, xids: Column, start_lsns: Column, operations: Colu
 
 
 class FoundChanges:
-    """See the module."""
+    """Changes of some tables in a range, in pieces; a piece has one table and one catalog."""
 
     def __init__(
         self, pieces: Sequence[Piece], rewritten: Mapping[int, Table] = MappingProxyType({})
@@ -165,7 +165,7 @@ class FoundChanges:
         return FoundChanges(list(own), self.rewritten)
 
     def commits(self) -> tuple[int, int]:
-        """Return the ends of the first and the last commit. There is a change."""
+        """Return the ends of the first and the last commit; there must be a change."""
         ends = self._rows["commit_lsn"]
         return int(ends.min()), int(ends.max())
 
@@ -203,7 +203,7 @@ class FoundChanges:
                 piece.coverage[row] = together(sorted((piece.coverage[row], why)))
 
     def incomplete(self) -> list[Incomplete]:
-        """Return what of them is not known."""
+        """Return the changes that are not known whole, counted by table and reason."""
         return incomplete(
             (piece.table.shown, int(piece.rows["start_lsn"][row]), piece.coverage[row])
             for piece in self._pieces
@@ -211,7 +211,7 @@ class FoundChanges:
         )
 
     def changes(self) -> list[Change]:
-        """Return them one by one."""
+        """Return a Change for each, in the order of commits."""
         made = [piece.changes() for piece in self._pieces]
         places = zip(
             self._of_piece[self._order].tolist(), self._within[self._order].tolist(), strict=True
@@ -254,7 +254,7 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
 
 
 def batches(changes: Sequence[Change], database: str, size: int = BATCH_ROWS) -> Iterator[Any]:
-    """Record batches of SCHEMA."""
+    """Yield record batches of SCHEMA, of at most `size` rows."""
     for begin in range(0, len(changes), size):
         part = changes[begin : begin + size]
         columns: list[list[Any]] = [

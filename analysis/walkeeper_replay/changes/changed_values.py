@@ -1,4 +1,4 @@
-"""The values of changed rows as text by column, and what of them is not known. Pure.
+"""The values of changed rows as text by column, and the values that are not known. Pure.
 
 values = changed_values(events, rows, table, catalog, fetch)
 values.dicts() -> a dict for each row     TextMaps([values, …]).maps(of, rows) -> an array of maps
@@ -40,18 +40,18 @@ class ChangedValues:
     columns: list[Any]
     """The same as strings."""
     places: Column
-    """Each row's place in them, or -1 of a row that is not known."""
+    """The place of each row in these arrays, or -1 for a row that is not known."""
     lost: Column | None
     """True by place and column where a value is not known, or None if all are known."""
     doubts: Column
-    """For each row what is not known: a place in DOUBTS."""
+    """The reason why a row is not known whole: a place in DOUBTS."""
 
     def damaged(self) -> Column:
         """Return the places of the rows with a value that does not have its type's layout."""
         return np.flatnonzero(self.doubts == _DAMAGED)
 
     def typed(self, rows: Column) -> Any:
-        """Return these rows as a table; null where a row or a value is not known, and for -1."""
+        """Return these rows as an Arrow table, null for -1 and for what is not known."""
         places = np.where(rows < 0, -1, self.places[rows])
         chosen = pa.array(places, mask=places < 0)
         return pa.Table.from_arrays([array.take(chosen) for array in self.arrays], self.names)
@@ -61,7 +61,7 @@ class ChangedValues:
         return replace(self, columns=[])
 
     def dicts(self) -> list[dict[str, str | None] | None]:
-        """Return the values of each row, or None of one that is not known."""
+        """Return the values of each row by column, or None for a row that is not known."""
         every = np.arange(len(self.places))
         rows = TextMaps([self]).maps(np.zeros(len(every), np.int64), every).to_pylist()
         return [None if row is None else dict(row) for row in rows]
@@ -119,7 +119,7 @@ class TextMaps:
 
 
 def _lost_by_column(values: ChangedValues) -> Column:
-    """Return which texts of the values are not known, column after column."""
+    """Return a mask of the texts that are not known, column after column."""
     if values.lost is None:
         return np.zeros(sum(len(column) for column in values.columns), bool)
     found: Column = values.lost.T.reshape(-1)
@@ -129,7 +129,7 @@ def _lost_by_column(values: ChangedValues) -> Column:
 def changed_values(
     events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
 ) -> ChangedValues:
-    """Return each event's tuple by column, and what of it is not known."""
+    """Return the tuple of each event by column, with the reasons for values that are not known."""
     known = np.flatnonzero(rows["length"] > 0)
     places = np.full(len(rows), -1, np.int64)
     places[known] = np.arange(len(known))

@@ -34,7 +34,7 @@ class CommitRange:
     ) -> Self:
         """Return the commits of [start_time, end_time), no more than `within`.
 
-        Raise HistoryError if the range ends before it begins, since no answer means that.
+        Raise HistoryError if the range ends before it begins: an empty answer would hide that.
         """
         if start_time is not None and end_time is not None and end_time < start_time:
             raise HistoryError(f"the range ends at {end_time}, before its beginning {start_time}")

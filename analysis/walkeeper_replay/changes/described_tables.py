@@ -26,7 +26,7 @@ NO_ROW = "no row of pg_class names it where it was changed, and its changes are 
 
 @dataclass
 class DescribedTables:
-    """See the module."""
+    """The tables of `database`, by the commits that changed their catalogs."""
 
     history: CatalogHistory
     database: Database
@@ -82,6 +82,6 @@ class DescribedTables:
         return catalog.file_of(toast) if toast else None
 
     def has_same_columns(self, file: TableFile, lsn: int) -> bool:
-        """Return whether a commit left the table the columns that it had before."""
+        """Return True if a commit left the table the columns that it had before."""
         before, after = (self.catalog(at).attributes.get(file.oid) for at in (lsn - 1, lsn))
         return before is not None and before == after

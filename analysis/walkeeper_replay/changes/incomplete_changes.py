@@ -1,9 +1,9 @@
-"""The changes of which a value, a row, or the fate is not known, counted by table and reason. Pure.
+"""The changes that are not known whole, counted by table and reason. Pure.
 
     incomplete(changes) -> [Incomplete("public.t", "values … as bytes", 3, 0x15E8000, …), …]
 
-Contract: each change whose coverage is not that of SELECT's rows is counted, and no other one. A
-change after a gap in the WAL is none of them: the reader named the gap, and its caller reads on.
+Contract: each change counts whose coverage is less than that of SELECT's rows, and no other one. A
+change after a gap in the WAL does not count: the reader named the gap, and its caller reads on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Incomplete(NamedTuple):
 
 
 def incomplete(changes: Iterable[tuple[str, int, Coverage]]) -> list[Incomplete]:
-    """Return what is not known of changes: a table, the start of a record, and a coverage each."""
+    """Return the counts; `changes` are (table, start of the record, coverage)."""
     found: dict[tuple[str, str], list[int]] = {}
     for table, lsn, coverage in changes:
         if not coverage.has_all and LOST not in coverage.reasons:

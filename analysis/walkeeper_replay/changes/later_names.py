@@ -1,4 +1,4 @@
-"""Changes in the names that tables and columns have later: SQL of today means the same rows. Pure.
+"""Changes in the later names of tables and columns, so that today's SQL means the same rows. Pure.
 
     in_later_names(changes, catalog, lives) -> the changes, their tables as `catalog` names them
     renamed(rows, before, after)     -> an Arrow table's columns of one in the names of the other
@@ -42,7 +42,7 @@ def in_later_names(changes: Sequence[Change], catalog: Catalog, lives: TableLive
 def _later(
     table: Table, catalog: Catalog, *, is_there: bool
 ) -> tuple[Table, dict[str, str], Coverage]:
-    """Return a table in its later names, its columns' names by the earlier ones, and what lacks."""
+    """Return a table in its later names, its later column names by the earlier, and a coverage."""
     same = {a.name: a.name for a in table.columns}
     known = catalog.classes.get(table.oid) if is_there else None
     if known is None:
@@ -74,7 +74,7 @@ def _named(row: dict[str, str | None] | None, names: dict[str, str]) -> Any:
 
 
 def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
-    """Return the columns that both have, in the names of `after`, and whether these are all."""
+    """Return the columns that both have, in the names of `after`, and True if these are all."""
     names = {a.number: a.name for a in after.columns}
     own = {a.name: names.get(a.number) for a in before.columns}
     kept = [name for name in rows.column_names if own.get(name, name) is not None]

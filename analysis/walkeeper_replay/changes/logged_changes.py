@@ -56,7 +56,7 @@ _NO_FILE = Relation(0, 0, 0)
 _COLUMNS, _COLUMN, _COUNT, _SIZE = Struct("!cH"), Struct("!B"), Struct("!H"), Struct("!I")
 _LSN = Struct("!Q")
 _LSN_AT = 6  # where the change's LSN begins in the CopyData message: "d", its length, "w", the LSN
-_BEHIND_OID = 5
+_AFTER_OID = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Described:
     @classmethod
     def unpack(cls, message: memoryview) -> Described:
         oid, (schema, name) = described(message), relation_name(message)
-        at = bytes(message).index(b"\0", message_names_end(message)) + 1
+        at = bytes(message).index(b"\0", table_name_begin(message)) + 1
         _, count = _COLUMNS.unpack_from(message, at)
         at += _COLUMNS.size
         columns, keys = [], []
@@ -84,9 +84,9 @@ class Described:
         return cls(table, tuple(columns), tuple(keys))
 
 
-def message_names_end(message: memoryview) -> int:
+def table_name_begin(message: memoryview) -> int:
     """Return where a Relation message's table name begins."""
-    return bytes(message).index(b"\0", _BEHIND_OID) + 1
+    return bytes(message).index(b"\0", _AFTER_OID) + 1
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class LoggedChanges:
                         yield from self._changes(copy_data, message, commit)
 
     def _is_whole(self, first: Frame) -> bool:
-        """Return whether the entry was not abandoned; look ahead if it is longer than a frame."""
+        """Return True if the entry was not abandoned; look ahead if it is longer than a frame."""
         if not first.is_last:
             self._end_lsn, kind = self._ending(first)
             return kind is EntryKind.TRANSACTION
@@ -218,7 +218,7 @@ def _change(message: memoryview, start: int, commit: Commit, known: Described) -
     """
     change = Change(start, commit, None, known.table, _OPERATIONS[message[0]])
     doubts: set[Coverage] = set()
-    part, at = bytes(message[_BEHIND_OID : _BEHIND_OID + 1]), _BEHIND_OID + 1
+    part, at = bytes(message[_AFTER_OID : _AFTER_OID + 1]), _AFTER_OID + 1
     if part in (b"K", b"O"):
         sent = _tuple(message, at, known.columns)
         change.old, at = sent.values, sent.end

@@ -5,8 +5,8 @@
     lost.note(oids, start, end, changed) -> tables with such a commit in the range
     lost.found(xid), lost.remarks() -> [Undescribed, …]
 
-Contract: each commit of which changes are missing is found. One too many may be. `remarks` are of
-rows to which DDL gave other values, which is no change of a row.
+Contract: each commit whose changes are missing is found, and perhaps another one. `remarks` are
+about rows to which DDL gave other values, which is no change of a row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RECAST = "ALTER TABLE rewrote its rows at {}; values that it changed are not amo
 
 
 class LostChanges:
-    """See the module."""
+    """The commits of one database whose changes WAL does not have, as far as they were noted."""
 
     def __init__(
         self, steps: FileSteps, commits: Commits, catalog_at: Callable[[int], Catalog]
@@ -65,7 +65,7 @@ class LostChanges:
     def note(
         self, oids: Collection[int], start: int, end: int, changed: Collection[int]
     ) -> set[int]:
-        """Return the tables of which a commit in (start, end] has changes that are missing.
+        """Return the tables for which a commit in (start, end] has changes that are missing.
 
         `changed` are the files with changed rows, as far as they are known.
         """
@@ -77,11 +77,11 @@ class LostChanges:
         return found
 
     def note_taken_over(self, oid: int, lsn: int) -> bool:
-        """Note that a commit gave a table the file of another one; return if it is a logged one."""
+        """Note that a commit gave a table the file of another one; return True if it is logged."""
         return self._add(self._lost, oid, lsn, TAKEN_OVER)
 
     def found(self, xid: int | None = None) -> list[Undescribed]:
-        """Return what is missing of all transactions, or of one."""
+        """Return the tables with missing changes of all transactions, or of one."""
         return sorted(lost for lost, top in self._lost.items() if xid in (None, top))
 
     def remarks(self, xid: int | None = None) -> list[Undescribed]:
@@ -107,5 +107,5 @@ class LostChanges:
 
 
 def _had_none(passed: Passed, changed: Collection[int]) -> bool:
-    """Return whether no row of the files in between is known to have been changed."""
+    """Return True if no row of the files in between is known to have been changed."""
     return bool(changed) and not any(node in changed for node in passed.files)

@@ -1,11 +1,11 @@
-"""The changes of a range in shares of whole tables, whose records others have decoded.
+"""The changes of a range in shares of whole tables, for several machines.
 
-    shared = SharedChanges.open(path, plan, history, heaps, database, names=…, parts=8, …)
-    shared.chosen(batch)             (part, records) of each share that a batch has records of
+    shared = SharedChanges.open(path, plan, history, database, Asked(names, …, parts=8), base=…)
+    shared.chosen(batch)             (part, records) of each share that has records in the batch
     store = shared.store(part); store.add(records); shared.rows(store, part)
 
 Contract: the shares together have the rows of `ChangeReader.find`, each change once. Within a share
-they are in the order of commits. It travels to the machines that decode and replay.
+they are in the order of commits. The object travels to the machines that decode and replay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(slots=True)
 class SharedChanges:
-    """See the module."""
+    """The shares of one request."""
 
     path: str
     plan: Plan
@@ -57,7 +57,7 @@ class SharedChanges:
         cls, path: str, plan: Plan, history: CatalogHistory, database: Database, asked: Asked,
         *, base: BaseDirectory | None = None, lost_from: int | None = None,
     ) -> SharedChanges:  # fmt: skip
-        """Return the shares; HistoryError if a table that was named is not there."""
+        """Return the shares; raise HistoryError if a table that was named is not there."""
         made = cls(path, plan, history, database, base, asked, lost_from, [])
         made.files = made._reader().shares(asked.names, asked.end_lsn, asked.parts, asked.start_lsn)
         return made
@@ -65,10 +65,10 @@ class SharedChanges:
     def undescribed(
         self, heaps: HeapFiles, *, others: bool, is_cut_off: bool = False
     ) -> list[Undescribed]:
-        """Return what was changed in the range and no share shows, by the files that have changes.
+        """Return the places that were changed in the range, and that no share shows.
 
-        `is_cut_off`: with the part of a range by times that lies before the WAL. The tables without
-        known columns are those of `rows`.
+        `heaps` has the files with changes. With `is_cut_off`, the range of times begins before the
+        WAL, and that part is one of the places. `rows` returns the tables without known columns.
         """
         reader = self._reader()
         reader.take_heaps(heaps)
@@ -97,7 +97,7 @@ class SharedChanges:
         return self._reader().store_of(self.files[part])
 
     def rows(self, store: PageStore, part: int) -> tuple[Iterator[Any], Sequence[Undescribed]]:
-        """Return the record batches of a share whose records are replayed, and what they lack."""
+        """Return the record batches of a share that is replayed, and the tables that they lack."""
         reader = self._reader()
         asked, files = self.asked, self.files[part]
         found = reader.found_in(store, files, asked.start_lsn, asked.end_lsn)

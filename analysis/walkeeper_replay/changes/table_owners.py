@@ -25,7 +25,7 @@ TableLife = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TableOwners:
-    """See the module."""
+    """The owners of files in one database, in the order of their first commits."""
 
     lives: TableLives
     _owners: list[tuple[Relation, Named, Tenure]]
@@ -49,7 +49,7 @@ class TableOwners:
         return [owner for owner in self._owners if owner[1].begin <= end]
 
     def life(self, named: Named) -> TableLife:
-        """Return the table that a version of a row of pg_class is of."""
+        """Return the table to which a version of a row of pg_class belongs."""
         return named.oid, self.lives.at(named.oid, named.begin)
 
     def meant(self, names: Sequence[str], start: int, end: int) -> set[TableLife]:

@@ -196,7 +196,7 @@ def other_databases(
 def _is_asked_for(
     history: CatalogHistory, xids: set[int], start_lsn: int, only: int | None
 ) -> bool:
-    """Return whether one of them was committed after `start_lsn`, and is or belongs to `only`."""
+    """Return True if one of them was committed after `start_lsn`, and is or belongs to `only`."""
     commits = history.xids.commits
     return any(
         commits[xid].end_lsn > start_lsn and only in (None, xid, commits[xid].top_xid)

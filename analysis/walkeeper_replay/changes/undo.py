@@ -33,7 +33,7 @@ Row = dict[str, str | None]
 
 
 def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[str]:
-    """See the module."""
+    """Yield the lines of one SQL transaction that takes the changes back, the last one first."""
     yield from SESSION
     yield "BEGIN;"
     yield "SET CONSTRAINTS ALL DEFERRED;"
@@ -49,7 +49,7 @@ def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[s
 
 
 def not_undone(changes: Sequence[Change]) -> int:
-    """Return how many of the changes are comments."""
+    """Return the number of changes that are comments in the SQL, since they are not known."""
     return sum(not _is_known(change) for change in changes)
 
 
@@ -127,7 +127,7 @@ def _put_back(table: Table, names: list[str], rows: list[tuple[str | None, ...]]
 def _met(
     statement: str, table: Table, rows: int = 1, otherwise: str = "is not as it was left"
 ) -> str:
-    """Return a statement that must meet so many rows."""
+    """Return a statement that raises an exception unless it changes exactly `rows` rows."""
     body = (
         f"#variable_conflict use_column\n"
         f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "

@@ -1,1 +1,1 @@
-"""Rows as Arrow columns, and those as the text of COPY, CSV and SQL."""
+"""Rows as Arrow columns, and Arrow columns as the text of COPY, CSV and SQL."""

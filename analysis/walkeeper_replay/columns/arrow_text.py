@@ -60,7 +60,7 @@ def text_column(array: Any) -> Any:
 
 
 def _lies_within(numbers: Any, years: tuple[int, int]) -> bool:
-    """Return whether all values lie in years that Arrow shows as PostgreSQL does: 1 to 9999."""
+    """Return True if all values are in years that Arrow shows as PostgreSQL does: 1 to 9999."""
     found = pc.min_max(numbers).as_py()
     return found["min"] is None or (years[0] <= found["min"] and found["max"] < years[1])
 

@@ -52,28 +52,28 @@ AS_OIDS = reason(
 
 
 def arrow_type(oid: int) -> Any:
-    """Return the Arrow type for a column of this type, domains looked through before."""
+    """Return the Arrow type for a column of this type, which must not be a domain."""
     if oid in _FIXED:
         return _FIXED[oid][1]
     return pa.binary() if oid == BYTEA else pa.string()
 
 
 class RowColumns:
-    """See the module."""
+    """The columns of one table, and the counts and places of values that are not known."""
 
     def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
         self.table, self._printer, self._fetch = table, printer.copy(), fetch
         self.unknown = 0
         self.as_bytes = 0
-        """Values of a type that is not known."""
+        """The number of values whose type is not known."""
         self.unknown_places: list[tuple[int, str]] = []
-        """(row, column) of each of them, of the last call of `arrays`."""
+        """(row, column) of each unknown value in the last call of `arrays`."""
         self.unreadable = 0
         self.unreadable_places: list[tuple[int, str]] = []
         self.damaged_places: list[tuple[int, str]] = []
-        """(row, column) of values that do not have the layout of their type, of the last call."""
+        """(row, column) of each value in the last call that does not have its type's layout."""
         self.as_oids = 0
-        """Names of regclass and its like that are not known."""
+        """The number of names (of regclass and its like) that are not known."""
         self.as_oids_places: list[tuple[int, str]] = []
         self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
 
@@ -120,7 +120,7 @@ class RowColumns:
             return None
 
     def _texts(self, name: str, oid: int, values: Iterable[bytes | None]) -> list[str | None]:
-        """Return a text for each value; note those with a name that is not known, or damaged."""
+        """Return a text for each value. Note values that are damaged, or have an unknown name."""
         texts: list[str | None] = []
         damaged: list[int] = []
         for row, value in enumerate(values):
@@ -145,7 +145,7 @@ class RowColumns:
         self.as_oids_places += [(row, name) for row in rows]
 
     def _noted(self, name: str, array: Any, absent: Column) -> Any:
-        """Return a column; note its values that are there and cannot be printed."""
+        """Return the column. Note its values that are there and cannot be printed."""
         if array.null_count == np.count_nonzero(absent):
             return array
         damaged = {row for row, column in self.damaged_places if column == name}
@@ -275,8 +275,11 @@ def _only_element(array: bytes, length: int) -> bytes:
 
 
 def typed(values: Column, type_: Any, absent: Column) -> Any:
-    """Return values of tuples, which count from 2000, as an Arrow column, which counts from 1970.
-    The server's last 30 years of timestamps do not fit in Arrow's, so they are null."""
+    """Return values of tuples as an Arrow column.
+
+    PostgreSQL's times count from 2000, and Arrow's from 1970. So the last 30 years of PostgreSQL's
+    timestamps do not fit, and are null.
+    """
     if type_ == pa.date32():
         shifted = values.astype(np.int64) + DAYS_1970_TO_2000
         edge = (values == INT32_MAX) | (values == -INT32_MAX - 1)

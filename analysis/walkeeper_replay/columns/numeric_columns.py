@@ -18,7 +18,7 @@ _ROOM = 48  # characters, enough for nearly all
 
 
 def damaged_numerics(data: Bytes, offsets: Column) -> Column:
-    """Return which values are too short for their header, or have a part of a digit."""
+    """Return a mask of the values that are too short for their header, or have half a digit."""
     sizes = np.diff(offsets)
     second = np.append(data, np.zeros(2, np.uint8))[offsets[:-1] + 1]
     has_weight = second & 0x80 == 0
@@ -27,7 +27,7 @@ def damaged_numerics(data: Bytes, offsets: Column) -> Column:
 
 
 def numeric_strings(data: Bytes, offsets: Column, absent: Column) -> Any:
-    """See the module; `data[offsets[i]:offsets[i + 1]]` is a value."""
+    """Return the texts of the values `data[offsets[i]:offsets[i + 1]]`, null where `absent`."""
     into = np.empty(len(absent) * _ROOM + 64, np.uint8)
     ends = np.zeros(len(absent) + 1, np.int64)
     done = loops.format_numerics(data, offsets, absent.view(np.uint8), into, ends)

@@ -28,7 +28,7 @@ _MICROSECONDS = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 class DeltaMirrors(Mirrors):
-    """See the module."""
+    """The mirrors below one URL."""
 
     def __init__(self, url: str, mode: str, load: Load | None = None) -> None:
         """Open the tables at a path or a URL."""
@@ -73,7 +73,7 @@ class DeltaMirrors(Mirrors):
             lsn, time = emptied
             shown_at = f"arrow_cast({time + MICROSECONDS_1970_TO_2000}, '{_MICROSECONDS}')"
             closing = {f"t.`{ENDED}`": str(lsn), f"t.`{ENDED_AT}`": shown_at}
-            # The TRUNCATE ended them all, before any step.
+            # The TRUNCATE ended all current versions, before any step.
             merged = merged.when_matched_update(closing)
             merged = merged.when_not_matched_by_source_update(closing, f"t.`{ENDED}` IS NULL")
         self._execute(merged.when_not_matched_insert(_taken(names), f"s.`{STEP}` = {_ADD}"))

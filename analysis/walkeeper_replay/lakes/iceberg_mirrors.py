@@ -32,7 +32,7 @@ from walkeeper_wal.wal_errors import HistoryError
 OWNER = "walkeeper.owner"
 _METRICS = "write.metadata.metrics.column"
 VALUES_MAX = 10_000
-"""A filter has at most so many values, beyond which it has their range."""
+"""The most values of a filter. With more of them it has their range alone."""
 
 
 class NamespaceNotes:
@@ -42,11 +42,11 @@ class NamespaceNotes:
         self._catalog, self._namespace, self._shown = catalog, namespace, shown
 
     def position(self) -> int:
-        """Return the LSN at which all tables are, or 0."""
+        """Return the LSN up to which all tables have the changes, or 0."""
         return int(Lsn.parse(self._all().get(LSN, "0/0")))
 
     def claim(self, owner: str) -> None:
-        """Make the namespace that of one stream; HistoryError if it is that of another one."""
+        """Claim the namespace for the stream `owner`; raise HistoryError if another one has it."""
         if (found := self.keep(OWNER, owner)) != owner:
             raise HistoryError(
                 f"{self._shown}: another stream, with the state {found}, writes here: name another "
@@ -58,7 +58,7 @@ class NamespaceNotes:
         refuse_facts(self._shown, json.loads(self._all().get(FACTS, "{}")), facts)
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
-        """Tell how far the log went."""
+        """Record how far the log went."""
         self._set({LSN: str(Lsn(end)), FACTS: json.dumps(facts)})
 
     def keep(self, name: str, text: str) -> str:
@@ -77,7 +77,7 @@ class NamespaceNotes:
 
 
 class IcebergMirrors(Mirrors):
-    """See the module."""
+    """The mirrors in one namespace."""
 
     def __init__(
         self, catalog: str, namespace: str, mode: str, load: Load | None = None, *,
@@ -182,7 +182,8 @@ class IcebergMirrors(Mirrors):
         from pyiceberg.exceptions import CommitFailedException
 
         properties = self._properties(end)
-        # The library makes Python's dates of the least and the largest value: of infinity, none.
+        # pyiceberg makes Python dates of a column's least and largest value, which do not exist for
+        # infinity.
         unbounded = {
             f"{_METRICS}.{each.name}": "counts"
             for each in schema

@@ -6,14 +6,14 @@
 
 Here are the rules of both. A window is one commit of each table that changed in it, with its end in
 the same commit. A window with a TRUNCATE has one commit more. A window of many bytes has a commit
-for each set of its changes, and so has a large transaction. Its fold is by shares of the keys
-(large_folds), so that memory has one share, and it is one commit all the same.
+for each set of its changes. A large transaction is folded by shares of the keys (large_folds), so
+that memory has one share. It is still one commit.
 
 A position beside the tables says how far all of them are. A stream that dies between two tables
-writes the window again, and leaves out what a table has already. Contract: at `position` a mirror's
-rows are the table's. In scd2 a version has the commits that began and ended it; the current one has
-no end. The sink refuses a table without a primary key and a change that is not known whole, by
-name.
+writes the window again, without the changes that a table has already. Contract: at `position` a
+mirror's rows are the table's. In scd2 a version has the commits that began and ended it; the
+current one has no end. The sink refuses a table without a primary key and a change that is not
+known whole, by name.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Notes(Protocol):
 
 
 class Mirrors(ABC):
-    """See the module. A subclass has the tables of one format."""
+    """Mirrors in one place of a lake. A subclass knows the tables of one format."""
 
     beat_s = 10.0
 
@@ -125,11 +125,11 @@ class Mirrors(ABC):
         """
 
     def position(self) -> int:
-        """Return the LSN at which all tables are."""
+        """Return the LSN up to which all tables have the changes."""
         return self.notes.position()
 
     def claim(self, owner: str) -> None:
-        """Make the tables those of one stream."""
+        """Claim the tables for the stream `owner`; raise HistoryError if another one has them."""
         self.notes.claim(owner)
 
     def refuse_other(self, facts: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Mirrors(ABC):
         self.notes.refuse_other({**facts, "mode": self._mode})
 
     def beat(self, end: int, facts: dict[str, Any]) -> None:
-        """Tell how far the log went, after all tables were written."""
+        """Record how far the log went, after all tables were written."""
         self.notes.beat(end, {**facts, "mode": self._mode})
 
     def load(self, table: Table, rows: Any, lsn: int) -> None:
@@ -238,8 +238,10 @@ class Mirrors(ABC):
             yield from (each for each in (*kept, *new) if len(each))
 
     def _write_rewritten(self, table: Table) -> None:
-        """Read a table again that VACUUM FULL, CLUSTER or ALTER TABLE rewrote: WAL does not say
-        which."""
+        """Read a table again that VACUUM FULL, CLUSTER or ALTER TABLE rewrote.
+
+        WAL has no changes of its rows. Raise HistoryError if that is not possible.
+        """
         if self._mode == SCD2 or self.load_again is None:
             self._refuse_table(table)
             raise HistoryError(
@@ -292,7 +294,10 @@ class Mirrors(ABC):
             self._overwrite(table, added, end)
 
     def _note(self, table: Table) -> None:
-        """Keep which table has which name and key, before its first row is there; refuse others."""
+        """Record the table's name and key before its first row is there.
+
+        Raise HistoryError if they were others before.
+        """
         if self._noted.get(table.oid) == (table.shown, table.key):
             return
         key = f"primary key ({', '.join(table.key)})"
@@ -319,8 +324,8 @@ class Mirrors(ABC):
             )
         if not (_NAME.fullmatch(table.schema) and _NAME.fullmatch(table.name)):
             raise HistoryError(
-                f"{table.shown}: the lake's table would have that name, which has letters that do "
-                "not serve: name other tables (--table), or use --mode append"
+                f"{table.shown}: the lake's table would have that name, which has characters that "
+                "a lake may not take: name other tables (--table), or use --mode append"
             )
         taken = {a.name for a in table.columns} & {*VALIDITY, STEP}
         if taken and self._mode == SCD2:
@@ -422,7 +427,7 @@ def plain(field: Any) -> Any:
 
 
 def _versions(fold: Fold) -> tuple[Any, Any]:
-    """Return the versions that a fold adds, and the ends of earlier ones; without a step, Nones."""
+    """Return (the versions that a fold adds, the ends of earlier ones), or Nones without a step."""
     if fold.rows is None:
         return None, None
     firsts = fold.first_of_each()

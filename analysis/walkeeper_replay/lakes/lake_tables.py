@@ -25,7 +25,7 @@ from walkeeper_wal.wal_errors import HistoryError
 APPLICATION = "walkeeper"
 LSN, FACTS = "walkeeper.lsn", "walkeeper.facts"
 BEAT_S = 300.0  # a commit of the table each time, so they are few
-_NEEDS = "lakes need two libraries more: pip install 'walkeeper[lake]'"
+_NEEDS = "lakes need two more libraries: pip install 'walkeeper[lake]'"
 
 
 def refuse_facts(shown: str, known: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def refuse_facts(shown: str, known: dict[str, Any], facts: dict[str, Any]) -> No
 
 
 def delta_api(url: str) -> Any:
-    """Return delta-rs; HistoryError without it."""
+    """Return delta-rs; raise HistoryError if it is not installed."""
     try:
         import deltalake
         import deltalake.transaction
@@ -71,7 +71,7 @@ class DeltaChanges:
         self._facts = facts
 
     def claim(self, owner: str) -> None:
-        """Do nothing: a commit of another stream is a conflict of the table's own."""
+        """Do nothing: the table refuses a commit of another stream as a conflict."""
 
     def write(self, changes: Any, begin: int, end: int) -> None:
         """Append the changes of one range in one commit."""
@@ -148,7 +148,7 @@ class IcebergChanges:
         self._facts = facts
 
     def claim(self, owner: str) -> None:
-        """Do nothing: a commit of another stream is a conflict of the table's own."""
+        """Do nothing: the table refuses a commit of another stream as a conflict."""
 
     def write(self, changes: Any, begin: int, end: int) -> None:
         """Append the changes of one range, and its end, in one commit.

@@ -1,4 +1,4 @@
-"""A fold of one table's large transaction: by shares of its keys, of which memory has one.
+"""The fold of a large transaction's changes of one table, by shares of its keys.
 
     fold = LargeFold(folder, key, shares)
     fold.take(pieces)                   again and again, in the order of records
@@ -37,7 +37,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class LargeFold(UnnamedFile):
-    """See the module."""
+    """The changes of one table in a file, by shares of its keys."""
 
     def __init__(self, folder: Path, key: Sequence[str], shares: int) -> None:
         super().__init__(folder, "the changes of a large transaction")

@@ -4,7 +4,7 @@
         spooled.take(found)                  again and again, in the order of commits
         for each in spooled.sets(end): …     each.parts(), and the LSN at which it ends
 
-A set has whole commits of together `bytes_max` at most, or one commit that comes in several parts.
+A set has whole commits, together of at most `bytes_max`, or one commit that comes in several parts.
 Contract: memory has parts of `bytes_max` bytes at most between two calls. The others are in a file
 without a name, so that a death leaves nothing. A full disk raises HistoryError, before a sink has
 got anything.
@@ -50,7 +50,7 @@ class ChangeSet:
 
     @property
     def is_large(self) -> bool:
-        """Return whether it is one commit of more than the bound."""
+        """True if it is one commit that is larger than the bound."""
         return len(self.entries) > 1 and self.size > self.spooled.bytes_max
 
     def parts(self) -> Iterator[FoundChanges]:
@@ -59,7 +59,7 @@ class ChangeSet:
 
 
 class SpooledParts(UnnamedFile):
-    """See the module."""
+    """The parts of one window, in the order of commits."""
 
     def __init__(self, folder: Path, after: int, bytes_max: int) -> None:
         """Begin without changes. Those of commits that end at `after` or before are left out."""

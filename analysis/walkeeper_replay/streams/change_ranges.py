@@ -3,12 +3,12 @@
     ranges = ChangeRanges(scope, state, spool)
     names = ranges.write(begin, end, files, plan, refuse)    the commits in (begin, end]
     batches = read_spooled(spool, name)                      of one file, perhaps elsewhere
-    ranges.finish(end)                                       the caller will not want it again
+    ranges.finish(end)                                       the caller needs the range no more
 
 Contract: a range that a caller wants again has the same changes, also after a death. So the state
 is saved only up to where ranges are finished, and a range is made anew from there. Files have the
 changes in the order of commits. Each file has a bounded part of the range, and `finish` removes the
-files. One process at a time has the state. The rest is that of change_windows.
+files. One process at a time has the state. The other rules are those of change_windows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAME = re.compile(r"range-[0-9A-F]{16}-([0-9A-F]{16})-\d{6}\.arrows")
 
 
 class ChangeRanges:
-    """See the module."""
+    """The ranges of one scope, with their state in one folder and their files in the spool."""
 
     save_bytes = SAVE_BYTES
 
@@ -47,7 +47,7 @@ class ChangeRanges:
         self, scope: Scope, state: Path, spool: str, *, pages_max: int = PAGES_MAX,
         changes_max_bytes: int = CHANGES_MAX_BYTES,
     ) -> None:  # fmt: skip
-        """Take the state; HistoryError if another process has it, or if it is of another scope."""
+        """Take the state; raise HistoryError if another process has it, or for another scope."""
         self._scope, self._state = scope, state
         self._opened = ExitStack()
         self._opened.enter_context(only_one(state))
@@ -75,7 +75,7 @@ class ChangeRanges:
         Both ends are those of records. `refuse` raises an error for missing changes it does not
         accept.
         """
-        self._refuse_what_is_behind(begin)
+        self._refuse_already_read(begin)
         stream = self._stream
         part = plan.within(plan.segments[0].begin_lsn, end)
         with SpooledChanges(self._state, begin) as spooled:
@@ -97,7 +97,7 @@ class ChangeRanges:
                 )
             return list(self._write_files(spooled, begin, end)) if len(spooled) else []
 
-    def _refuse_what_is_behind(self, begin: int) -> None:
+    def _refuse_already_read(self, begin: int) -> None:
         if (position := self._stream.position) > begin:
             raise HistoryError(
                 f"{self._state}: the state has read up to {Lsn(position)}, and the query wants "
@@ -133,7 +133,7 @@ class ChangeRanges:
 
 
 def read_spooled(spool: str, name: str) -> Iterator[Any]:
-    """Yield the record batches of a file; HistoryError if it is not there."""
+    """Yield the record batches of a file; raise HistoryError if it is not there."""
     data = _objects(spool).get(name)
     if data is None:
         raise HistoryError(

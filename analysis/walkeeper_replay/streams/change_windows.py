@@ -1,7 +1,7 @@
 """Row changes of a log that grows, window after window: each commit's changes once, in their order.
 
     stream = ChangeStream.open(path, scope)         as it was saved last, or at its beginning
-    stream.advance(files, plan).changes()           of the commits in the WAL that is new
+    stream.advance(files, plan).changes()           of the commits in the next window of new WAL
     stream.save()
 
 The state goes from window to window: the pages of the tables as they are at `position`, catalogs,
@@ -59,7 +59,7 @@ class Scope:
     """The tables to follow, and from where on. A saved state is of one scope."""
 
     tables: tuple[str, ...] = ()
-    """Names; all of users' tables without one."""
+    """The names of tables; none means all users' tables."""
     database: str | None = None
     base: str | None = None
     start_lsn: int = 0
@@ -102,7 +102,7 @@ class _Reader(ChangeReader):
 
 @dataclass(slots=True)
 class ChangeStream:
-    """See the module."""
+    """The state of one stream, with the tables of its scope."""
 
     scope: Scope
     system_id: int | None = None
@@ -137,7 +137,7 @@ class ChangeStream:
     ) -> dict[int, Table]:
         """Give the changes of the commits in the next window to `take`, part after part.
 
-        There is none at the end of `plan`, which is all WAL that is there, from the base backup on.
+        `plan` is all WAL that is there, from the base backup on. At its end there is no part.
         Return the tables that were rewritten. Raise HistoryError if WAL that is needed is gone or
         damaged.
         """
@@ -262,8 +262,8 @@ class ChangeStream:
     ) -> ChangeStream:  # fmt: skip
         """Return the state that was saved last, or a new one at the beginning.
 
-        Raise HistoryError if it is damaged, or was saved for another scope. The file is partly
-        Python's own form: it must be writable for its owner alone.
+        Raise HistoryError if it is damaged, or was saved for another scope. The file has pickled
+        objects of Python, so only its owner may be able to write it.
         """
         file = PageFile(path)
         stream = cls(

@@ -20,5 +20,7 @@ def only_one(state: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HistoryError(f"{state}: another stream uses this state") from None
+            raise HistoryError(
+                f"{state}: another stream uses this state: stop it, or name another folder"
+            ) from None
         yield

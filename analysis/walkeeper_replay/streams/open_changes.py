@@ -3,15 +3,16 @@
     waiting = OpenChanges(); waiting.attach(file, bytes_max)
     own = waiting.joined_with(events)         with the events of a window
     for part in waiting.parts(own, …): …      of the commits of a window, in their order
-    waiting.keep(own, xids)                   of what is open at the window's end
+    waiting.keep(own, xids, oldest_active)    of the transactions that are open at its end
 
-`own` has the events that are in memory. Memory has events of `bytes_max` bytes at most. A part has
-some megabytes of events, and the window's on top. An event that goes to the file is in one piece of
-it, with others of the same window. Memory keeps which transactions a piece has. A piece whose
-transactions have all ended is removed, unread if none of them committed. A death takes the pieces
-that `PageFile.save` has not made durable. Contract: the parts together have each event of the
-window's commits once, and the commits in their order. A transaction larger than a part has several,
-in the order of its records. Compare PostgreSQL's reorderbuffer.c and logical_decoding_work_mem.
+`own` has the events that are in memory. Between windows these are `bytes_max` bytes at most. A part
+has some megabytes of events, and those of the window in addition. An event that goes to the file is
+in one piece of it, with others of the same window. Memory keeps which transactions a piece has. A
+piece whose transactions have all ended is removed, unread if none of them committed. A death loses
+the pieces that `PageFile.save` has not made durable. Contract: the parts together have each event
+of the window's commits once, and the commits in their order. A transaction larger than a part has
+several, in the order of its records. Compare PostgreSQL's reorderbuffer.c and
+logical_decoding_work_mem.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Part:
 
     @property
     def is_of_one_commit(self) -> bool:
-        """Return whether the commit has other parts, too."""
+        """True if this is one of several parts of one commit."""
         return (self.first_lsn, self.until_lsn) != (0, NEVER)
 
 
@@ -77,11 +78,11 @@ class _Source:
 
 @dataclass(slots=True)
 class OpenChanges:
-    """See the module."""
+    """The events of open transactions, in memory and in pieces of a file."""
 
     bytes_max: int = CHANGES_MAX_BYTES
     near: Events = field(default_factory=lambda: joined([]))
-    """The newest ones, which are in memory."""
+    """The newest events, which are in memory."""
     _pieces: list[_Source] = field(default_factory=list)
     _serial: int = 0
     _file: PageFile | None = None
@@ -96,7 +97,7 @@ class OpenChanges:
             setattr(self, name, value)
 
     def attach(self, file: PageFile, bytes_max: int) -> None:
-        """Set where the other events are, and how many bytes of them may be in memory."""
+        """Set the file of the other events, and the most bytes of events in memory."""
         self._file, self.bytes_max = file, bytes_max
 
     @property
@@ -179,7 +180,7 @@ class OpenChanges:
         return joined(found)
 
     def keep(self, own: Events, xids: Xids, oldest_active: int) -> None:
-        """Keep what is open at the end of a window, and forget the rest.
+        """Keep the events of transactions that are open at a window's end, and forget the rest.
 
         A crash ended the transactions before `oldest_active` without a record. It is 0 if not
         known.
@@ -311,8 +312,7 @@ def _has_commit(source: _Source, commits: Commits, start: int, end: int) -> bool
 def _groups(
     sizes: dict[int, int], start: int, end: int, bytes_max: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut (start, end] between commits, so that their bytes are at most `bytes_max` where that is
-    possible."""
+    """Yield pieces of (start, end], of at most `bytes_max` bytes unless one commit has more."""
     before, last, total = start, start, 0
     for lsn in sorted(sizes):
         if total and total + sizes[lsn] > bytes_max:

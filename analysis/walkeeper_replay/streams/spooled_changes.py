@@ -23,7 +23,7 @@ PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SpooledChanges(UnnamedFile):
-    """See the module."""
+    """The changes of one window; only the first part stays in memory, while it is alone."""
 
     def __init__(self, folder: Path, after: int = 0) -> None:
         """Begin without changes. Those of commits that end at `after` or before are left out."""
@@ -59,7 +59,7 @@ class SpooledChanges(UnnamedFile):
 
     @property
     def is_on_disk(self) -> bool:
-        """Return whether there are several parts."""
+        """True if there are several parts, which are on disk."""
         return self.is_made
 
     def reader(self) -> Any:

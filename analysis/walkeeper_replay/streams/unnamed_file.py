@@ -20,10 +20,10 @@ from walkeeper_wal.wal_errors import HistoryError
 
 
 class UnnamedFile:
-    """See the module. A class that keeps changes in such a file is a subclass."""
+    """A file without a name in `folder`. A class that keeps changes in one is a subclass."""
 
     def __init__(self, folder: Path, kept: str) -> None:
-        """Begin without a file; `kept` names what it is for, in errors."""
+        """Begin without a file; `kept` names its content in errors."""
         self.folder, self._kept = folder, kept
         self._file: IO[bytes] | None = None
         self._opened = ExitStack()
@@ -35,7 +35,7 @@ class UnnamedFile:
 
     @contextmanager
     def end(self) -> Iterator[IO[bytes]]:
-        """Give the file for a write at its end; raise HistoryError if the write does not fit."""
+        """Yield the file for a write at its end; raise HistoryError if the write does not fit."""
         try:
             if self._file is None:
                 made = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115

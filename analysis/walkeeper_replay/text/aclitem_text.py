@@ -16,7 +16,7 @@ _UP_TO_15, _SINCE_16 = struct.Struct("<III"), struct.Struct("<IIQ")
 def aclitem_text(data: bytes, roles: Mapping[int, str]) -> str:
     """Return `grantee=rights/grantor`, with the names of roles by their OIDs.
 
-    Raises UnknownText for a role whose name is not known or depends on the server's locale.
+    Raise UnknownText for a role whose name is not known or depends on the server's locale.
     """
     if len(data) == _UP_TO_15.size:
         grantee, grantor, rights = _UP_TO_15.unpack(data)

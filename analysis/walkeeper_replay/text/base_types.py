@@ -29,7 +29,7 @@ def _inet(data: bytes, is_cidr: bool) -> str:
 
 
 def _ipv6(address: bytes) -> str:
-    """Return an address as inet_net_ntop.c does: IPv4 behind `::` or `::ffff:` has dots."""
+    """Return an address as inet_net_ntop.c does: IPv4 after `::` or `::ffff:` has dots."""
     words = struct.unpack(">8H", address)
     if not any(words[:5]) and (words[5] == 0xFFFF or (words[5] == 0 and words[6])):
         start = "::ffff:" if words[5] else "::"

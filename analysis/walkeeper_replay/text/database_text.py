@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Decode = Callable[[bytes], str]
-"""`decoded`, of one codec."""
+"""A function that decodes as `decoded` does, with the database's codec."""
 _SQL_ASCII, _UTF8 = 0, 6
 _CODECS = {
     _SQL_ASCII: "utf-8", 1: "euc_jp", 2: "gb2312", 3: "euc_kr", 5: "euc_jis_2004", _UTF8: "utf-8",
@@ -40,7 +40,7 @@ class DamagedValue(UnknownText):
 
 
 def fits(condition: bool, what: str) -> None:
-    """Raise DamagedValue unless a part of a value lies where its layout says."""
+    """Raise DamagedValue, with the part's name, unless the layout of a value holds."""
     if not condition:
         raise DamagedValue(f"{what} does not fit the value")
 
@@ -51,6 +51,7 @@ def codec_of(encoding: int) -> str:
 
 
 def decoded(data: bytes, codec: str) -> str:
+    """Return the text of bytes; raise UnknownText if they are no text in this encoding."""
     try:
         text = data.decode(codec)
     except UnicodeDecodeError as error:

@@ -46,7 +46,7 @@ def _shortest(value: float, size: int) -> str:
 
 
 def _is_inside(text: str, value: float, size: int) -> bool:
-    """Return whether the text is strictly nearer to this float than to either neighbour."""
+    """Return True if the text is strictly nearer to this float than to either neighbour."""
     exact, found = Decimal(value), Decimal(text)
     if found == exact:
         return True

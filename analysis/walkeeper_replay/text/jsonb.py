@@ -31,8 +31,7 @@ def _u32(data: bytes, at: int) -> int:
 
 
 def quoted(text: str) -> str:
-    """Return JSON as escape_json() does: other control characters as \\u00XX, others as they
-    are."""
+    """Return a JSON string as escape_json() does: control characters become \\n or \\u00XX."""
     return (
         '"' + "".join(_ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
     )

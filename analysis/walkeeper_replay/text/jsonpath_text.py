@@ -37,7 +37,7 @@ _FLAGS = "ismxq"
 def jsonpath_text(data: bytes, decode: Decode, major: int) -> str:
     """Return the text of a datum after its varlena header, as this major version prints it.
 
-    Raises UnknownText for an item of a later version.
+    Raise UnknownText for an item of a later version.
     """
     (header,) = struct.unpack_from("<I", data)
     mode = "" if header & _IS_LAX else "strict "

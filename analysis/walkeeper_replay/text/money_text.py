@@ -8,7 +8,7 @@ _KNOWN = re.compile(r"(C|POSIX|en_US)(\.[\w-]+)?")
 
 
 def is_known(lc_monetary: str | None) -> bool:
-    """Return whether money of this setting has the form that `money_text` gives it."""
+    """Return True if money of this setting has the form that `money_text` gives it."""
     return lc_monetary is not None and _KNOWN.fullmatch(lc_monetary) is not None
 
 

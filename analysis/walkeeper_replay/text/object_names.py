@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Shown = Mapping[int, str | None]
-"""Names by OID. None is an object's whose name is not decided."""
+"""Names by OID. The name is None if the catalogs do not decide it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class NamesOfKind:
 
 @dataclass(slots=True)
 class ObjectNames:
-    """See the module. Can be pickled, with all names that can be made."""
+    """The names of objects by type and OID. Pickling makes all names."""
 
     makers: dict[int, Callable[[], NamesOfKind]] = field(default_factory=dict)
-    """By type."""
+    """By type: a function that makes its names."""
     is_for_sql: bool = False
     _made: dict[int, NamesOfKind] = field(default_factory=dict)
 

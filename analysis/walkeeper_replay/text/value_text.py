@@ -126,9 +126,10 @@ NAMED = {REGPROC: "-", REGPROCEDURE: "-", REGOPER: "0", REGOPERATOR: "0", REGCLA
 
 
 class Printer:
-    """Texts of values, of the types known. `encoding` is the database's, as Python calls it.
+    """The texts of values, by their types. `encoding` is Python's name of the database's encoding.
 
-    `unpack` gives a compressed part of a composite, or None: (bytes, size, method).
+    `unpack` takes (bytes, size, method) of a compressed part of a composite, and returns the part
+    or None.
     """
 
     def __init__(self, types: Types, encoding: str = "utf-8", unpack: Unpack = _nothing) -> None:
@@ -136,10 +137,10 @@ class Printer:
         self._known: dict[int, bool] = {}
         self._kinds: dict[int, frozenset[int]] = {}
         self.as_oids = 0
-        """How many names were not known, so that their OIDs stand for them."""
+        """The number of names that were not known, so that their OIDs were printed."""
 
     def copy(self) -> Printer:
-        """Return one with a count of its own."""
+        """Return a printer with a count of its own."""
         return Printer(self.types, self.encoding, self._unpack)
 
     def text(self, oid: int, data: bytes) -> str:
@@ -203,7 +204,7 @@ class Printer:
         return str(number) if name is None else name
 
     def has_names(self, oid: int) -> bool:
-        """Return whether a value of the type has parts that print as names."""
+        """Return True if a value of the type has parts that print as names."""
         return bool(self.kinds_of_names(oid))
 
     def kinds_of_names(self, oid: int) -> frozenset[int]:
@@ -215,13 +216,13 @@ class Printer:
         return self._kinds[oid]
 
     def with_names_for(self, types: Iterable[int]) -> Printer:
-        """Return one that knows the names of these types alone, and costs less to send."""
+        """Return a printer that knows the names of these types alone, and is cheaper to send."""
         kinds = frozenset().union(*map(self.kinds_of_names, types))
         own = replace(self.types, names=self.types.names.only(kinds))
         return Printer(own, self.encoding, self._unpack)
 
     def for_sql(self) -> Printer:
-        """Return one of names that a server reads whatever its search path."""
+        """Return a printer of names that a server reads with any search path."""
         own = replace(self.types, names=self.types.names.for_sql())
         return Printer(own, self.encoding, self._unpack)
 

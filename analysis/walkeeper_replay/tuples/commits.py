@@ -3,8 +3,8 @@
     commits.add(xids, end_lsns, times, tops)     again and again, in the order of the log
     commits.rows(array of xids) -> rows of `commits.columns`, or -1
 
-Contract: a later commit of the same xid stands for the earlier one. As a mapping it gives a Commit
-for each transaction and subtransaction.
+Contract: a later commit of the same xid replaces the earlier one. As a mapping, Commits has a
+Commit for each transaction and subtransaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommitColumns(NamedTuple):
 
 
 class Commits(Mapping[int, Commit]):
-    """See the module."""
+    """The commits of transactions and subtransactions, by xid."""
 
     def __init__(self) -> None:
         self._added: list[tuple[Column, ...]] = []

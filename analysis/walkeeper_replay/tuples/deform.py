@@ -21,7 +21,10 @@ PLAIN, COMPRESSED, EXTERNAL, WRONG = 0, 1, 2, 3
 
 
 def deform(data: Any, places: Any, sizes: Any, lengths: Any, alignments: Any) -> Any:
-    """See the module."""
+    """Return a place for each column and tuple, or NULL, ABSENT or MALFORMED.
+
+    `places` and `sizes` are the tuples' in `data`; `lengths` and `alignments` are the columns'.
+    """
     out = np.empty((len(lengths), len(places)), np.int64)
     given = np.array(lengths, np.int64), np.array(alignments, np.int64)
     loops.deform_all(
@@ -35,7 +38,10 @@ def deform(data: Any, places: Any, sizes: Any, lengths: Any, alignments: Any) ->
 
 
 def varlena(data: Any, places: Any) -> tuple[Any, Any, Any]:
-    """See the module. A null or absent value has zero bytes."""
+    """Return the place, the size and the kind of the bytes after each value's own header.
+
+    A null or absent value has zero bytes.
+    """
     begins, sizes = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
     kinds = np.empty(len(places), np.uint8)
     loops.varlena_parts(data, np.ascontiguousarray(places, np.int64), begins, sizes, kinds)

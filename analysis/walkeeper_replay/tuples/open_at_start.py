@@ -21,7 +21,7 @@ from walkeeper_wal.sources.reading import Batch
 
 _STANDBY, _RUNNING = RMGR_IDS["Standby"], 0x10
 _HEAD_BYTES = 24
-XIDS_MAX = 1 << 20  # A snapshot of so many transactions later says nothing of the start.
+XIDS_MAX = 1 << 20  # A snapshot this many transactions later does not tell what the start was like.
 
 
 class OpenAtStart:

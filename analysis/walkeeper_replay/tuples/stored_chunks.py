@@ -2,8 +2,8 @@
 
     chunks = StoredChunks(store, relation); chunks(number, size) -> bytes, or None without a chunk
 
-Contract: as Chunks over the pages that were there in this window. Memory is 20 bytes for each
-chunk: its place. Chunks are read from their pages as values are needed.
+Contract: the values are those of toast.Chunks over the pages of this window. Memory has 20 bytes
+for each chunk, its place. A chunk is read from its page when a value needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACE = np.dtype(
 
 
 class StoredChunks:
-    """See the module."""
+    """The places of the chunks, sorted by value and number."""
 
     def __init__(self, store: BoundedPages, relation: int) -> None:
         self._store, self._relation = store, relation

@@ -1,6 +1,7 @@
 """Values stored out of line or compressed, whole again.
 
-    toast = ToastReader(lookup); toast.plain(data, begin, size, kind) -> bytes, or None if not known
+    fetch = Chunks(pages, places, lengths)          of the TOAST relation's tuples
+    plain(data, begin, size, kind, fetch) -> bytes, or None if the value is not known
 
 Contract: chunks are found by the value's number, which is never used twice in a relation's life. So
 the chunks of values long replaced still serve old versions of rows. Layout: varatt.h, detoast.c,
@@ -22,11 +23,11 @@ from walkeeper_wal.records.segment import Bytes, Column
 _SIZE_MASK = 0x3FFFFFFF
 _METHODS = {0: "pglz", 1: "lz4"}
 Fetch = Callable[[int, int], bytes | None]
-"""The chunks of a value's number and size, joined: fewer bytes if not all chunks are known."""
+"""Return the joined chunks of a value by its number and size, fewer bytes if some are unknown."""
 
 
 class Chunks:
-    """A TOAST relation's chunks."""
+    """A TOAST relation's chunks, sorted by value and number. It is a Fetch."""
 
     def __init__(self, data: Bytes, places: Column, lengths: Column) -> None:
         ids, numbers, values = deform(data, places, lengths, [4, 4, -1], [4, 4, 4])
@@ -85,7 +86,7 @@ def plain(data: Bytes, begin: int, size: int, kind: int, fetch: Fetch) -> bytes 
 
 
 def unpacked(packed: bytes, size: int, method: int) -> bytes | None:
-    """Return `size` bytes, or None if they are not that or the method is not known."""
+    """Return the `size` bytes, or None if `packed` has another size or an unknown method."""
     if method not in _METHODS:
         return None
     found = unpack(np.frombuffer(packed, np.uint8), size, _METHODS[method])

@@ -73,15 +73,17 @@ def tuples_of(pages: Bytes, slots: Column, blocks: Column) -> Tuples:
 
 @dataclass(slots=True)
 class Visible:
+    """The visible tuples, and the number of those that are a guess."""
+
     tuples: Tuples
     assumed: int
-    """How many of these have a transaction from before the WAL whose fate is not written down."""
+    """The number of these whose transaction is from before the WAL, and its end is not recorded."""
     taken: int
-    """Left out, as deleted or updated by such transactions."""
+    """The number of tuples that are left out, since such a transaction deleted or updated them."""
 
 
 def visible_tuples(store: PageStore, slots: Column, xids: Xids) -> Visible:
-    """See the module."""
+    """Return the tuples of these pages that a snapshot after all transactions of `xids` sees."""
     tuples = tuples_of(store.pages, slots, store.slots["block"][slots])
     begins = xids.commit_lsns(tuples.xmin)
     unknown = begins == ASSUMED

@@ -7,7 +7,7 @@ Contract: a transaction counts as committed from the end of its commit record on
 subtransactions. Those of a prepared transaction count only with COMMIT PREPARED. A transaction that
 aborted or never ended is NEVER. A transaction that ended before the WAL is ASSUMED to have
 committed if no pg_xact says how it ended. Callers count those. A multixact's updater is known from
-its CREATE_ID record or from the backup. Else it is NOT_KNOWN, which is ASSUMED to have committed.
+its CREATE_ID record or from the backup. Otherwise it is NOT_KNOWN, and ASSUMED to have committed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Statuses(Protocol):
 
 
 class Xids:
-    """See the module."""
+    """The ends of transactions, and the updaters of multixacts."""
 
     _lookup: tuple[Column, Column] | None = None  # made of the chunks, and never saved
 
@@ -71,6 +71,7 @@ class Xids:
         return {name: value for name, value in vars(self).items() if name != "_lookup"}
 
     def add(self, batch: Batch) -> None:
+        """Take the records of a batch, in the order of the log."""
         records = batch.records
         self._window(batch)
         if self._redo_lsn is None:
@@ -90,7 +91,7 @@ class Xids:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the beginning of the WAL is known: what was open there, and the first xid.
+        """True if the first xid of the WAL, and the transactions open at its beginning, are known.
 
         From then on only ends of transactions and multixacts count.
         """
@@ -142,9 +143,11 @@ class Xids:
         self.commits.forget(lsn)
 
     def began_before(self, xids: Column) -> Column:
-        """Return a mask of the transactions that had begun to write before the WAL, or the backup's
-        part of it. Their work there is not in the WAL. Without a backup, the answer is True only
-        where it is sure."""
+        """Return a mask of the transactions that had begun to write before the WAL or the backup.
+
+        Their changes from before are not in the WAL. Without a backup the mask is True only for
+        those that surely had.
+        """
         before: Column = np.zeros(len(xids), bool)
         for bound in (self._begun_below, self._start.below):
             if bound is not None:

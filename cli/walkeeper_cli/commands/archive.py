@@ -26,8 +26,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _which(function: Function) -> Function:
+    """Add the argument and the options that choose an archive."""
     for add in (
-        option("--system-id", type=click.IntRange(1), metavar="N", help="If there are several."),
+        option(
+            "--system-id",
+            type=click.IntRange(1),
+            metavar="N",
+            help="The system identifier, if the archive has several.",
+        ),
         option("--cluster", metavar="NAME", help="The log.  [default: every log in the archive]"),
         archive_keys_option,
         click.argument("url", metavar="URL"),
@@ -135,8 +141,8 @@ def repair(
     """Find damaged and missing segments and histories, and put them back from the safekeepers.
 
     It reads the whole archive, as verify does. A file comes from the safekeepers as committed WAL.
-    If its receipt can be read, the bytes must be the receipt's. A damaged object goes only when its
-    replacement is in memory. Exit with 1 if anything is left.
+    If its receipt can be read, the bytes must match it. A damaged object is deleted only when its
+    replacement is in memory. Exit with 1 if a problem is left.
 
     \b
     Example:
@@ -179,12 +185,13 @@ def prune(
 ) -> int:
     """Delete whole segments below everything that --keep names, lowest first.
 
-    With --safekeepers (or WALKEEPER_SAFEKEEPERS) what their replication slots, connected standbys
-    and tools, and members that are behind still need from the archive stays as well.
+    With --safekeepers (or WALKEEPER_SAFEKEEPERS) the command also keeps WAL that their replication
+    slots, connected standbys and tools, and lagging members still need from the archive.
 
-    A base backup needs all WAL from its start on: name the oldest one you keep, or the directory
-    in which they are. A time alone keeps what was archived since, which is of use only with a base
-    backup that is as old. Histories stay, and so does the newest timeline's last segment.
+    A base backup needs all WAL from its start on. So name the oldest one that you keep, or the
+    directory in which all of them are. A time alone keeps WAL that was archived since. That is of
+    use only with a base backup that is as old. Histories stay, and so does the newest timeline's
+    last segment.
 
     \b
     Examples:
@@ -212,7 +219,7 @@ def prune(
     )
     if not safekeepers:
         click.echo(
-            "the WAL that slots, standbys and members need may be among it: add --safekeepers",
+            "slots, standbys and members may need WAL that is among it: add --safekeepers",
             err=True,
         )
     for found in pruning.objects if dry_run else ():

@@ -55,8 +55,9 @@ def command(
       walkeeper attach --dsn service=prod --print        # for the owner of the configuration
       walkeeper attach --dsn 'host=db1 user=postgres' --grants walkeeper | psql
 
-    Waits until the proposer streams and has caught up, sets synchronous_standby_names, reloads,
-    and sees it in force. If that fails the old setting is put back.
+    It waits until the proposer streams and has caught up. Then it sets synchronous_standby_names,
+    reloads the configuration, and waits until the setting is in force. If that fails, it restores
+    the old setting.
 
     A role that is no superuser needs the privileges that --grants prints (PostgreSQL 15 and newer).
     """

@@ -45,14 +45,14 @@ tls_option = option(
     help="Measure what TLS costs: walkeeper with TLS on all its links, beside walkeeper without.",
 )  # fmt: skip
 
-# Not from WALKEEPER_ARCHIVE: what a benchmark writes belongs to no archive that is in use.
+# The option ignores WALKEEPER_ARCHIVE: files of a benchmark belong to no archive that is in use.
 archive_option = click.option(
     "--archive", metavar="URL", help="The archive.  [default: a directory on the same disk]"
 )
 
 
 def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool) -> int:
-    """Run a benchmark beside pg_receivewal, or beside the same without TLS."""
+    """Run a benchmark beside pg_receivewal, or with `tls` beside walkeeper without TLS."""
     from walkeeper_lab.bench.bench_run import BenchSettings, run
 
     if not tls:

@@ -122,10 +122,10 @@ def issue(
 @file_argument
 @config_option
 def renew(directory: str, is_forced: bool, only_own: bool, files: tuple[str, ...]) -> int:
-    """Replace files of which two thirds of their time are over, with the same names and roles.
+    """Replace each file that has reached two thirds of its time. Its names and roles stay.
 
-    The other files get the authority's list of revoked certificates, if it has one. A file goes on
-    to trust the other authorities that are in it.
+    The other files get the authority's list of revoked certificates, if it has one. A file still
+    trusts the other authorities that are in it.
     """
     from walkeeper_cli.certs.authority import Authority
 

@@ -67,7 +67,11 @@ OPEN_ALREADY = "the server was open already"
     help="Become COMMAND, which is postgres itself with its arguments, and open it from the "
     "background. For a program that starts servers by itself, as Patroni does.",
 )
-@option("--wait", is_flag=True, help="Open a server of --exec whose background has ended early.")
+@option(
+    "--wait",
+    is_flag=True,
+    help="Open a server of --exec whose background process has ended early.",
+)
 @option(
     "--door",
     type=click.Path(path_type=Path),
@@ -83,7 +87,13 @@ OPEN_ALREADY = "the server was open already"
 )
 @tls_option
 @cluster_option
-@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For COMMAND to end.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="How long to wait until COMMAND ends.",
+)
 @click.argument("start", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND…")
 @config_option
 def command(
@@ -125,11 +135,12 @@ def command(
     gated = _Gated(dsn, door, safekeepers, cluster)
     if become:
         gated.become(start, roles)
-    from walkeeper_admin.closed_start import GateSettings  # costs postgres its time
+    # It is imported here, because a start with --exec has to be quick.
+    from walkeeper_admin.closed_start import GateSettings
 
     data = pgdata or (Path(os.environ["PGDATA"]) if os.environ.get("PGDATA") else None)
     if data is None:
-        raise click.UsageError("say the server's data directory with -D, or set PGDATA")
+        raise click.UsageError("name the server's data directory with -D, or set PGDATA")
     settings = GateSettings(data, dsn, roles, start, hba_file, timeout, door)
     if wait:
         gated.wait_open(data)

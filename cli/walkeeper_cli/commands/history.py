@@ -1,5 +1,8 @@
-"""`walkeeper history`: what archived WAL says. Its work is done by walkeeper_history, which needs
-more than the rest of walkeeper (numpy, pyarrow); that is imported when a command runs."""
+"""`walkeeper history`: reads archived WAL as statistics, tables, events or a report.
+
+walkeeper_history does the work. It needs more than the rest of walkeeper (numpy, pyarrow), so a
+command imports it only when it runs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from walkeeper_cli.options import Timeout, config_option, json_option, option
 from walkeeper_common.operator_text.counts import counted
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
-_OWN = "the index that it writes is --output"
+_OWN = "the index that this command writes is --output"
 
 
 @click.group("history", short_help="Read archived WAL as statistics, tables or a report.")
@@ -86,7 +89,7 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     "--columns", metavar="NAME,…", help="Write these columns only, in this order; for one table."
 )
 @names_options
-@option("--again", is_flag=True, help="Write again segments whose file is complete.")
+@option("--again", is_flag=True, help="Write also segments whose file is complete already.")
 @option("--quiet", is_flag=True, help="Show no progress.")
 @config_option
 def tables(

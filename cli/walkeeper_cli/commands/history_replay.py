@@ -18,7 +18,7 @@ from walkeeper_cli.history.wal_options import (
 from walkeeper_cli.options import Timeout, config_option, option
 from walkeeper_common.lsn import Lsn
 
-_AS_OF = "say as of when with --lsn or --time"
+_AS_OF = "name the moment with --lsn or --time"
 _IN_SPARK = "in Spark, this is the source pgwal's: see docs/replay.md"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -29,12 +29,18 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
 
     def add(function: Function) -> Callable[..., Any]:
         options = (
-            option("--database", metavar="NAME", help="The name or OID, of several."),
+            option(
+                "--database", metavar="NAME",
+                help="The database's name or OID, if there are several.",
+            ),
             option(
                 "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
                 help="A base backup (plain format), for tables made before the WAL.",
             ),
-            option("--output", "-o", metavar="FILE", help="A file, whole or not at all."),
+            option(
+                "--output", "-o", metavar="FILE",
+                help="The file, which appears whole or not at all.  [default: stdout]",
+            ),
             option(
                 "--format", "format_", type=click.Choice(formats),
                 help="The format.  [default: that of the file's name, or CSV]"
@@ -83,7 +89,7 @@ def table_at(
     Without --base, the command knows only tables and blocks that the WAL contains. It reports
     missing ones on stderr, in the column coverage of Parquet, and by the exit code 1. With
     full_page_writes (the default), it knows a block from its first change after a checkpoint on.
-    A name without quotes counts exactly as written; quotes are PostgreSQL's.
+    A name without quotes is taken exactly as written. Quotes work as in PostgreSQL.
     """
     from walkeeper_cli.history.replay_commands import Asked, ServerCatalogs
     from walkeeper_cli.history.replay_commands import table_at as write
@@ -98,7 +104,7 @@ _tables_option = option(
     "tables",
     multiple=True,
     metavar="NAME",
-    help="The table; repeat it for several. A name without quotes counts exactly as written.",
+    help="The table; repeat it for several. A name without quotes is taken exactly as written.",
 )
 
 
@@ -195,7 +201,7 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
     help="A directory for the state, which belongs to this stream alone.",
 )  # fmt: skip
 @_tables_option
-@option("--database", metavar="NAME", help="The name or OID, of several.")
+@option("--database", metavar="NAME", help="The database's name or OID, if there are several.")
 @option(
     "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
     help="A base backup (plain format), for tables made before the WAL.",
@@ -217,12 +223,12 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
 )  # fmt: skip
 @option(
     "--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MB",
-    help="The most memory for pages of the tables. The state has the other pages on disk.",
+    help="The most memory for pages of the tables. Other pages are on disk, in the state.",
 )  # fmt: skip
 @option(
     "--change-memory", type=click.IntRange(1), default=64, show_default=True, metavar="MB",
-    help="The most memory for changes of transactions that are still open. The state has the other "
-    "ones on disk. Compare logical_decoding_work_mem.",
+    help="The most memory for changes of transactions that are still open, like PostgreSQL's "
+    "logical_decoding_work_mem. Other changes are on disk, in the state.",
 )  # fmt: skip
 @config_option
 def stream(

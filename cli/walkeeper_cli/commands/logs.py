@@ -75,7 +75,13 @@ def ls(safekeepers: tuple[Address, ...], as_json: bool, timeout: float) -> int:
     help="How long to wait for the safekeepers outside the quorum, so that they know it too.",
 )
 @option("--yes", is_flag=True, help="Do not ask.")
-@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For all of it.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="The time limit of the whole command.",
+)
 @config_option
 @click.argument("name", type=ClusterName(), metavar="NAME")
 def close(
@@ -88,7 +94,7 @@ def close(
 ) -> None:
     """End a log at the last LSN that a quorum has, for good, and print that LSN.
 
-    As settle, it fences older proposers and brings the safekeepers to the log's end. No proposer
+    Like settle, it fences older proposers and brings the safekeepers to the log's end. No proposer
     leads this log again, and no safekeeper takes more of its WAL. Standbys, subscribers, restore
     and the pager go on to the end, and the archive gets all of it. A closed log stays closed.
 

@@ -147,7 +147,7 @@ def remove(
 ) -> None:
     """Remove members. Their disks keep what they have; stop them and remove the log's directory.
 
-    An id that is no member is passed over, so that the command may be repeated.
+    The command ignores the id of a safekeeper that is no member, so that you may repeat it.
     """
     from walkeeper_admin.members import Wanted
 

@@ -47,7 +47,12 @@ AT_DEFAULT = "127.0.0.1:5460"
     help="A base backup (plain format) of this cluster. The pager reads it for as long as it runs, "
     "and never writes to it.",
 )
-@option("--data-dir", type=click.Path(file_okay=False), metavar="DIR", help="The pager's own.")
+@option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="The directory of the pager's own files.",
+)
 @cluster_option
 @option(
     "--history",
@@ -118,11 +123,11 @@ _at_option = option(
 )  # fmt: skip
 _token_option = process_option(
     "--http-token", use=use_token, type=click.Path(dir_okay=False), metavar="FILE",
-    help="Prove the first token in this file, which the pager has, too.",
+    help="Send the first token in this file. The pager has to have it in its own file.",
 )  # fmt: skip
 _https_option = process_option(
     "--http-tls", use=use_https, is_flag=True,
-    help="Speak TLS, as the pager does with --http-tls. --tls has the CA and a certificate.",
+    help="Speak TLS, as the pager does with --http-tls. --tls names the CA and a certificate.",
 )  # fmt: skip
 
 
@@ -133,8 +138,14 @@ _https_option = process_option(
 @_token_option
 @_https_option
 @tls_option
-@option("--fork", type=click.Choice(["main", "init"]), help="By the file's name, else main.")
-@option("--lsn", type=LsnText(), metavar="LSN", help="As of then; the default is the newest.")
+@option(
+    "--fork",
+    type=click.Choice(["main", "init"]),
+    help="The fork.  [default: that of the file's name, or main]",
+)
+@option(
+    "--lsn", type=LsnText(), metavar="LSN", help="The LSN of the page.  [default: the newest one]"
+)
 @option(
     "--timeout",
     type=Timeout(),

@@ -36,11 +36,11 @@ RISK = "see the members and the positions of the log"
 @tls_option
 @dsn_option
 @cluster_option
-@option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")
+@option("--slot", type=SlotName(), help="The replication slot.  [default: walkeeper[_CLUSTER]]")
 @option(
     "--application-name",
     type=ApplicationName(),
-    help="For synchronous_standby_names.  [default: walkeeper[_CLUSTER]]",
+    help="The name in synchronous_standby_names.  [default: walkeeper[_CLUSTER]]",
 )
 @option(
     "--apply",
@@ -182,4 +182,4 @@ def _check_logical(
     if messages and not logical:
         raise click.UsageError("--messages is for --logical: WAL has them anyway")
     if spool_dir and not logical:
-        raise click.UsageError("--spool-dir is for --logical: WAL goes on as it comes")
+        raise click.UsageError("--spool-dir is for --logical: the proposer spools no WAL")

@@ -142,12 +142,12 @@ def _archive_alone(
     from walkeeper_restore.archive_source import ArchiveAlone
 
     if source is None:
-        raise click.UsageError("say --safekeepers, or --archive, or both")
+        raise click.UsageError("name --safekeepers, or --archive, or both")
     return ArchiveAlone(source, key, partial, min_lsn)
 
 
 def _options_before(name: str, path: str) -> list[str]:
-    """Return the command line as PostgreSQL repeats it for each file."""
+    """Return the words of the command line without %f and %p: they are the same for each file."""
     import sys
 
     words = sys.argv[1:]

@@ -60,7 +60,13 @@ NO_STANDBY = (
     "[default: walkeeper[_CLUSTER]]",
 )
 @option("--yes", is_flag=True, help="Do not ask before it fences a proposer that leads.")
-@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="The time limit of each step.",
+)
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -119,7 +125,8 @@ def command(
 def _ask_before_fencing(safekeepers: tuple[Address, ...], cluster: str) -> None:
     """Ask on the terminal if a proposer leads with a quorum; abort unless the answer is yes.
 
-    Scripts have no terminal, so nothing asks them."""
+    The caller asks no script, since a script has no terminal.
+    """
     leader = leader_of(state_of(safekeepers, cluster))
     if leader is None:
         return

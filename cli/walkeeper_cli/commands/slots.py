@@ -69,7 +69,7 @@ def ls(safekeepers: tuple[Address, ...], cluster: str, as_json: bool, timeout: f
 def drop(safekeepers: tuple[Address, ...], cluster: str, timeout: float, name: str) -> int:
     """Drop a slot on all safekeepers. A slot that a client uses is refused.
 
-    A safekeeper that does not answer drops it later, when a proposer tells it.
+    A safekeeper that does not answer drops it later, when a proposer reports the drop.
 
     \b
     Example:

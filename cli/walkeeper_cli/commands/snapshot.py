@@ -1,4 +1,4 @@
-"""`walkeeper snapshot`: where a consumer of changes begins."""
+"""`walkeeper snapshot`: the tables with which a consumer of changes begins."""
 
 from __future__ import annotations
 
@@ -27,12 +27,23 @@ from walkeeper_common.shell.process.command_output import Audience
 @tls_option
 @dsn_option
 @cluster_option
-@option("--slot", type=SlotName(), required=True, help="The consumer's, in the log; it is made.")
+@option(
+    "--slot",
+    type=SlotName(),
+    required=True,
+    help="The consumer's slot in the log, which the command makes.",
+)
 @option(
     "--output", "-o", required=True, metavar="DIR", type=click.Path(file_okay=False),
     help="A directory for the files, new or empty.",
 )  # fmt: skip
-@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For the log.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="How long to wait for the log.",
+)
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

@@ -24,7 +24,7 @@ change_options = together(log_options, progress_timeout_option, json_option, con
 
 @click.group("spare", short_help="Name spares, which take the place of silent members.")
 def command() -> None:
-    """Name safekeepers that take the place of a member which is silent, without a hand.
+    """Name safekeepers that take the place of a silent member, without an operator.
 
     \b
       walkeeper spare add 4@10.0.0.4:5454 --safekeepers 10.0.0.1:5454,10.0.0.2:5454,…
@@ -63,7 +63,7 @@ def rm(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Remove spares from the list. An id that is none is passed over."""
+    """Remove spares from the list. The command ignores the id of a safekeeper that is no spare."""
     _change(safekeepers, cluster, ((), ids), timeout, as_json)
 
 

@@ -40,7 +40,7 @@ PAUSE_S = 0.5
 )
 @safekeepers_option
 @tls_option
-@option("--archive", metavar="URL", help="Read here what the safekeepers do not keep any more.")
+@option("--archive", metavar="URL", help="An archive with WAL that the safekeepers do not have.")
 @archive_keys_option
 @cluster_option
 @option(
@@ -48,7 +48,7 @@ PAUSE_S = 0.5
     type=Duration(),
     default="10s",
     show_default=True,
-    help="How long to ask again while the answer cannot be known.",
+    help="How long to retry while the answer is unknown.",
 )
 @option(
     "--standby-only",
@@ -56,7 +56,9 @@ PAUSE_S = 0.5
     help="Exit 0 without a check if DIR has neither standby.signal nor recovery.signal, so that "
     "one unit serves primary and standbys.",
 )
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @config_option
 def command(
     pgdata: str | None,
@@ -87,7 +89,7 @@ def command(
     \b
     Exit codes:
       0      fit: its WAL is the log's
-      1      another branch: the text says where it parts, and what to do
+      1      another branch: the text names the place where they differ, and what to do
       2      usage
       3      cannot be known: no quorum of safekeepers, WAL that is not kept any more, no pg_control
     """
@@ -96,7 +98,7 @@ def command(
 
     pgdata = pgdata or os.environ.get("PGDATA")
     if not pgdata:
-        raise click.UsageError("say the server's data directory with -D, or set PGDATA")
+        raise click.UsageError("name the server's data directory with -D, or set PGDATA")
     if standby_only and not any(os.path.exists(os.path.join(pgdata, name)) for name in SIGNALS):
         said = "neither standby.signal nor recovery.signal: no check"
         unasked = {"cluster": cluster, "pgdata": pgdata, "verdict": "none", "text": said}
@@ -117,7 +119,7 @@ def command(
 def _checked(
     pgdata: str, safekeepers: tuple[Address, ...], archive: str | None, cluster: str, wait_s: float
 ) -> Checked:
-    """Check the server, again for `wait_s` while the answer may become known.
+    """Check the server. Repeat that for `wait_s` while the answer may become known.
 
     Every failure is Unknown, and only a comparison gives another verdict.
     """

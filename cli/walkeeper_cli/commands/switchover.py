@@ -56,7 +56,13 @@ NO_STANDBY = "No standby replays it: name the primary's physical log in --cluste
     help="The replication slot of the proposer that the promoted standby gets.  "
     "[default: walkeeper[_CLUSTER]]",
 )
-@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="The time limit of each step.",
+)
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -75,10 +81,11 @@ def command(
         --primary 'host=db1 user=postgres' --standby 'host=db2 user=postgres' \\
         --stop 'ssh db1 systemctl stop postgresql'
 
-    Refuses, and changes nothing, while the standby lags, has no proposer beside it, is on another
-    branch, or would acknowledge commits alone. Then: a checkpoint, --stop, `settle --seal`, the
-    check of the standby's WAL, its promotion, and a commit there that a quorum has. The old primary
-    has sent all its WAL. It comes back as a standby without pg_rewind (docs/failover.md).
+    The command refuses, and changes nothing, while the standby lags, has no proposer beside it, is
+    on another branch, or would acknowledge commits alone. The steps are a checkpoint, --stop,
+    `settle --seal`, the check of the standby's WAL, its promotion, and a commit there that a quorum
+    has. The old primary has sent all its WAL. It comes back as a standby without pg_rewind
+    (docs/failover.md).
     """
     from walkeeper_admin.log_kind_check import refuse_logical
     from walkeeper_admin.switchover import SwitchoverSettings, switch_over

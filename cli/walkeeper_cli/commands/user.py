@@ -88,8 +88,9 @@ def add(
     Example:
       walkeeper user add --users users standby1 --role replica --cluster main --connections 4
 
-    The text may also be a verifier, which begins with SCRAM-SHA-256$: pg_authid.rolpassword of a
-    PostgreSQL server has them. No password is an argument, since `ps` shows those.
+    Instead of the password you may give a verifier, which begins with SCRAM-SHA-256$. A PostgreSQL
+    server has them in pg_authid.rolpassword. A password is never an argument, since `ps` shows
+    arguments.
     """
     from walkeeper_cli.users.writing import add_user, verifier_of
 
@@ -174,4 +175,4 @@ def _asked_password(name: str) -> str:
     try:
         return line.rstrip(b"\r\n").decode()
     except UnicodeDecodeError as error:
-        raise Refused("the password is not UTF-8; write it so to stdin") from error
+        raise Refused("the password is not UTF-8: write it to stdin in UTF-8") from error

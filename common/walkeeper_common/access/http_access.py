@@ -25,7 +25,7 @@ from walkeeper_common.errors import Refused
 TOKEN_LENGTH_MIN, TOKEN_LENGTH_MAX, TOKENS_MAX = 16, 512, 16
 READERS = frozenset((Role.MONITOR, Role.ADMIN))
 CONTENT_READERS = frozenset((Role.PAGER, Role.ADMIN))  # these may read all WAL as well
-# Each is a header of its own, since Chromium finds no question behind a comma.
+# Each is a header of its own, since Chromium finds no question after a comma.
 CHALLENGES = ('Basic realm="walkeeper", charset="UTF-8"', "Bearer")
 
 

@@ -71,8 +71,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log as a vote quorum knows it. WAL can be read from `oldest_lsn` to `end_lsn`, and is
-    committed. WAL up to `record_lsn` may have been acknowledged."""
+    """The log as a vote quorum knows it.
+
+    WAL can be read from `oldest_lsn` to `end_lsn`, and is committed. WAL up to `record_lsn` may
+    have been acknowledged.
+    """
 
     system_id: int
     segment_bytes: int
@@ -88,8 +91,10 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class SameBranch:
-    """All bytes that could be compared are equal, with a telling record among them. `ahead_bytes`
-    is the size of the WAL that is not known to be committed."""
+    """All bytes that could be compared are equal, with a telling record among them.
+
+    `ahead_bytes` is the size of the server's WAL that is not known to be committed.
+    """
 
     through_lsn: Lsn
     ahead_bytes: int = 0
@@ -97,7 +102,10 @@ class SameBranch:
 
 @dataclass(frozen=True, slots=True)
 class AnotherBranch:
-    """`can_rewind`: pg_rewind finds the point of divergence by the timelines' numbers."""
+    """The server has WAL of another branch: `text` says what differs, `lsn` where, if known.
+
+    `can_rewind` is True if pg_rewind finds the point of divergence by the timelines' numbers.
+    """
 
     text: str
     lsn: Lsn | None = None
@@ -106,8 +114,11 @@ class AnotherBranch:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """`text` says what is missing. `out_of_reach`: the log keeps no WAL that this server has, so
-    another attempt changes nothing before the server has other WAL."""
+    """The branches could not be compared: `text` says what is missing.
+
+    `out_of_reach` is True if the log keeps no WAL that this server has. Another attempt then
+    changes nothing before the server has other WAL.
+    """
 
     text: str
     out_of_reach: bool = False
@@ -118,11 +129,12 @@ Comparing: TypeAlias = Generator[Ask, bytes | None, Verdict]
 
 
 def same_number(server: Server) -> str:
+    """Return the beginning of a verdict's text about a branch whose timeline has equal numbers."""
     return f"another branch with the same number {server.timeline}: "
 
 
 def remedy(found: AnotherBranch) -> str:
-    """Say what to do with a server on another branch."""
+    """Return what to do with a server on another branch, for the operator."""
     if found.can_rewind:
         return (
             "rebuild it with pg_basebackup from the primary; or stop it, run CHECKPOINT on the "

@@ -53,6 +53,7 @@ class Line:
 
 
 def line_of(log: Log) -> Line:
+    """Return the timelines of the log, up to its last record."""
     history = cut(log.history, log.record_lsn)
     last = history[-1].timeline
     file = timeline_files(history).get(last, b"")
@@ -73,6 +74,7 @@ def parting(server: Server, line: Line) -> Lsn:
 
 
 def another_history(server: Server, log: Log, line: Line) -> AnotherBranch | Unknown | None:
+    """Return what the timelines' numbers and ends tell, or None if they show no other branch."""
     timeline, file = server.timeline, server.timeline_file
     ends = dict(parse_timeline_file(file or b""))
     for ancestor, end_lsn in ends.items():
@@ -84,7 +86,7 @@ def another_history(server: Server, log: Log, line: Line) -> AnotherBranch | Unk
         if ancestor < line.last and ancestor not in line and line.file:
             return AnotherBranch(f"it comes from timeline {ancestor}, on which the log never was")
     if timeline in line:
-        return _behind_a_fork(server, line)
+        return _past_a_fork(server, line)
     if timeline < line.last:
         return AnotherBranch(
             f"it is on timeline {timeline}, on which the log never was: the log is on timeline "
@@ -133,7 +135,8 @@ def _shown(line: bytes) -> str:
     return repr(in_one_line(line.decode(errors="replace")))
 
 
-def _behind_a_fork(server: Server, line: Line) -> AnotherBranch | None:
+def _past_a_fork(server: Server, line: Line) -> AnotherBranch | None:
+    """Return the verdict on a server with WAL past the LSN at which the log left its timeline."""
     for timeline, lsn in server.positions:
         end_lsn = line.ends.get(timeline)
         if end_lsn is not None and lsn > end_lsn:

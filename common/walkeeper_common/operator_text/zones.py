@@ -87,9 +87,11 @@ def shown_votes(each: MemberSet) -> str:
 
 
 def refuse_ack_quorum(ack_quorum: int, members: int, *, is_single_allowed: bool) -> None:
-    """Raise Refused for an ack quorum that so many members cannot have, or that one disk is.
+    """Raise Refused for an ack quorum that this number of members cannot have, or for 1 of several.
 
-    A set of one member has no other ack quorum, so it needs no permission."""
+    With `is_single_allowed`, 1 of several passes. A set of one member has no other ack quorum, so
+    it needs no permission.
+    """
     if not 1 <= ack_quorum <= members:
         raise Refused(
             f"--ack-quorum {ack_quorum} is impossible with "

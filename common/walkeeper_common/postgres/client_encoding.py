@@ -104,7 +104,7 @@ class ClientEncoding:
         return self.name == "UTF8"
 
     def encode(self, text: str) -> bytes:
-        """Return the client's bytes. SqlRefused 22P05 if one character has no equivalent."""
+        """Return the client's bytes; raise SqlRefused (22P05) if a character has no equivalent."""
         try:
             if self._changed.keys().isdisjoint(text):
                 return text.encode(self._codec)
@@ -172,7 +172,7 @@ UTF8 = ClientEncoding("UTF8", "utf_8")
 
 
 def canonical_name(name: str) -> str:
-    """Return PostgreSQL's name of an encoding. SqlRefused 22023 if it has none of this name.
+    """Return PostgreSQL's name of an encoding; raise SqlRefused (22023) if it has no such name.
 
     As in PostgreSQL letters and digits count alone, in any case.
     """
@@ -186,7 +186,10 @@ def canonical_name(name: str) -> str:
 
 @functools.cache
 def client_encoding(name: str) -> ClientEncoding:
-    """Return the encoding. SqlRefused 22023 for an unknown name, 0A000 for one without a codec."""
+    """Return the encoding of this name.
+
+    Raise SqlRefused: 22023 for an unknown name, 0A000 for an encoding without a codec.
+    """
     known = canonical_name(name)
     if known == "UTF8":
         return UTF8

@@ -127,7 +127,11 @@ class ScramServer:
         return (PLUS, PLAIN) if self._end_point is not None else (PLAIN,)
 
     def begin(self, mechanism: str, message: bytes) -> bytes:
-        """Return the answer to the first message. Raise SqlRefused or RemoteProtocolError."""
+        """Return the answer to the first message.
+
+        Raise SqlRefused for what the server does not support, and RemoteProtocolError for a
+        malformed message.
+        """
         if mechanism not in self.mechanisms:
             raise RemoteProtocolError("client selected an invalid SASL authentication mechanism")
         self._is_plus = mechanism == PLUS
@@ -225,7 +229,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes; raise ValueError."""
+    """Return the bytes of a base64 text; raise ValueError if it is none."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:

@@ -34,7 +34,7 @@ LONG_HEADER_REST = Struct("<QII")  # system identifier, segment size, page size
 
 
 class WalBytes(Protocol):
-    """Where the WAL comes from. Returns all of [begin, end), page headers included, or raises."""
+    """The source of WAL: `read` returns all of [begin, end), page headers included, or raises."""
 
     def read(self, begin: Lsn, end: Lsn) -> bytes: ...
 

@@ -78,8 +78,10 @@ class TablesQuery:
 def after(
     slots: dict[str, Lsn], news: tuple[SlotNews, ...], *, end_lsn: Lsn = ZERO_LSN
 ) -> dict[str, Lsn]:
-    """Return the slots with the news applied. Positions only go forward, and no news revives a
-    slot. A slot that is not known begins at `end_lsn`, the log's. Repeated news does not move it.
+    """Return the slots with the news applied.
+
+    Positions only go forward, and no news revives a slot. A slot that is not known begins at
+    `end_lsn`, the log's end. Repeated news does not move it.
     """
     found = dict(slots)
     for one in news:

@@ -145,7 +145,7 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
 
 
 def may_follow(current: Configuration, later: Configuration) -> bool:
-    """Return whether changes of members lead from `current` to `later`, of a greater generation.
+    """Return True if changes of members lead from `current` to `later`, of a greater generation.
 
     A configuration that was missed is not known, but how many there were is. A set becomes final
     one generation after it was a joint target. Anything else is forged, or the work of a flipped
@@ -286,11 +286,12 @@ class InstallMembers(NamedMembers):
 
 @dataclass(frozen=True, slots=True)
 class JoinLog:
-    """Tell a prepared newcomer to start its log, empty, at base_lsn. WAL below that is committed,
-    and `history` says which terms wrote it.
+    """Tell a prepared newcomer to start its log, empty, at base_lsn.
 
-    If the log begins late (M5), members hold WAL from restart_lsn on, and the newcomer gets what
-    lies below base_lsn from the addresses `donors`. Earlier versions know neither field."""
+    WAL below base_lsn is committed, and `history` says which terms wrote it. If the log begins late
+    (M5), members hold WAL from restart_lsn on, and the newcomer gets what lies below base_lsn from
+    the addresses `donors`. Earlier versions know neither field.
+    """
 
     TAG: ClassVar[int] = ord("j")
     cluster: str

@@ -101,8 +101,11 @@ def merged(cluster: str, states: Iterable[SharedSlots]) -> SharedSlots:
 
 
 def _one(name: str, copies: list[SharedSlot]) -> SharedSlot:
-    """Return one slot for its copies. A reader that uses it now has the last word on its position,
-    the slower one of two that share a name. Without a reader the furthest copy is the newest."""
+    """Return one slot for its copies, of which a reader that uses it now decides the position.
+
+    The slower one decides of two readers that share a name. Without a reader the furthest copy is
+    the newest.
+    """
     active = [slot.restart_lsn for slot in copies if slot.is_active and slot.restart_lsn]
     idle = [slot.restart_lsn for slot in copies if slot.restart_lsn]
     restart_lsn = min(active) if active else max(idle, default=None)

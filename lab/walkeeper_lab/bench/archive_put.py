@@ -49,7 +49,7 @@ class Source:
 
 
 def make_source(directory: Path, segments: int) -> Source:
-    """Write that many different files below `directory`, one for each segment."""
+    """Make `directory`, and write `segments` files into it, each different from the others."""
     directory.mkdir()
     filler = (LINE * (SEGMENT_BYTES // 2 // len(LINE) + 1))[: SEGMENT_BYTES // 2]
     paths = []

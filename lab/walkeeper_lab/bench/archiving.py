@@ -1,8 +1,8 @@
 """`bench archive`: commits without an archive, with one, with a store that fails. A shell.
 
 All sides have the same three safekeepers and the same log. Each side starts the safekeepers again
-with other flags. So no side has to fetch another side's WAL, but the archive has missed some. The
-benchmark waits for a working archive to catch up before it measures.
+with other flags. So no side has to fetch WAL of another side. But a working archive lacks the WAL
+that was written without it. The benchmark waits until the archive has caught up before it measures.
 """
 
 from __future__ import annotations

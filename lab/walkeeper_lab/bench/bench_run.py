@@ -56,6 +56,7 @@ def run(
 ) -> int:
     """Run a benchmark and return the exit code.
 
+    The report shows the ratio of the first side in `ratio`, and of each in `also`, to the second.
     Raise Refused if a program is missing or does not start.
     """
     check_outputs(settings.json, settings.plot)

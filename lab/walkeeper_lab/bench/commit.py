@@ -14,7 +14,7 @@ CLIENTS = (1, 8, 32)
 class Commit(Bench):
     """The benchmark that runs pgbench -N.
 
-    It counts flushes of the device, so every side's count includes the primary's own flushes.
+    It counts the flushes of the whole device, so each side's count includes the primary's.
     """
 
     title = "pgbench -N, prepared statements"

@@ -39,7 +39,7 @@ STEPS: tuple[Step, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """The command's flags; without a directory, a temporary one."""
+    """The command's flags. Without a `directory`, the demo makes a temporary one."""
 
     seconds: float = 20.0
     directory: str | None = None

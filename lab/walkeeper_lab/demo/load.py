@@ -1,6 +1,6 @@
 """Writers that remember each acknowledgement, so that a step can look for every promised row.
 
-An id counts as acknowledged only if its COMMIT returned, and without PostgreSQL's WARNING that it
+An id counts as acknowledged only if its COMMIT returned without PostgreSQL's WARNING that it has
 stopped waiting for the quorum. No id is used twice, even if its COMMIT fails.
 """
 

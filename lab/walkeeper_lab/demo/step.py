@@ -3,8 +3,8 @@
     STEP = Step("A safekeeper is killed", "Commits go on with two of three", run)
 
 `run` performs the action, looks at the servers themselves, and returns the figure that follows the
-claim. It raises ClaimFailed if the servers show something else. A later capability adds a module to
-`demo.steps` and a line to the list in `demo.show`.
+claim. It raises ClaimFailed if the servers show something else. For a new capability, add a module
+to `demo.steps` and a line to the list in `demo.demo_run`.
 """
 
 from __future__ import annotations

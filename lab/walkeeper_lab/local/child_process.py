@@ -42,8 +42,8 @@ def walkeeper_command(*arguments: str) -> tuple[str, ...]:
 class ChildProcess:
     """A child that may be started again after its end; its stderr is appended to `log`.
 
-    It runs as `user` (as root only). It gets `death_signal` when its parent is killed, and first
-    of all from `stop`.
+    It runs as `user`, which only root can choose. It gets `death_signal` when its parent is killed.
+    `stop` sends the same signal first.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ def as_user(user: str | None) -> dict[str, Any]:
 
 
 def die_with_us(number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """Return a function for the child, after which the kernel ends it with its parent.
+    """Return a function that makes the kernel send `number` to the child when its parent ends.
 
     The child must call it after the change of its user, which would clear the setting. Return None
     on systems other than Linux.

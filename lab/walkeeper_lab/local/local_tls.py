@@ -1,6 +1,7 @@
 """The TLS files of a cluster on one machine, as `up` and `demo` use them. Pure.
 
-The caller makes them (`walkeeper certs` is above this package). Without a maker all is plain.
+The caller makes them with a TlsMaker, since this package may not import `walkeeper certs`. Without
+a maker, no connection uses TLS.
 """
 
 from __future__ import annotations
@@ -29,5 +30,5 @@ class LocalTls:
         return ("--tls", self.proposer)
 
 
-# Make the files that are missing in this directory, and renew those that are due.
+# It makes the files that are missing in this directory, and renews those that are due.
 TlsMaker: TypeAlias = Callable[[Path], LocalTls]

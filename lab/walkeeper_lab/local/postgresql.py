@@ -1,8 +1,8 @@
-"""A PostgreSQL server that the demo makes, runs and destroys. A shell.
+"""A PostgreSQL server that `demo` or `bench` makes, runs and destroys. A shell.
 
 The server listens on loopback and has a password of its own, since other users of the machine can
-reach the port. fsync and full_page_writes are on, because the demo would prove nothing without
-them.
+reach the port. fsync and full_page_writes are on. Without them the demo would prove nothing, and a
+benchmark would measure nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "shared_buffers": "32MB",
-    # In the data directory: a killed server would leave it in /dev/shm, in memory.
+    # Shared memory is in the data directory, because a killed server would leave it in /dev/shm.
     "dynamic_shared_memory_type": "mmap",
     "max_connections": "40",
     "max_wal_senders": "10",
@@ -41,12 +41,12 @@ SETTINGS = {
 
 
 class PostgreSQL:
-    """A data directory below the demo's, with its postmaster; `make` or `copy` fills it."""
+    """The data directory `directory`/`name`, with its postmaster. `make` or `copy` fills it."""
 
     def __init__(self, programs: Programs, directory: Path, name: str, password: str) -> None:
         self.programs, self.name, self.password = programs, name, password
         self.data, self.port = directory / name, free_port()
-        self.is_wanted = False  # since its start: if it does not answer, it is down
+        self.is_wanted = False  # True since its start: from then on no answer means that it is down
         self._process = ChildProcess(
             f"PostgreSQL ({name})",
             (str(programs.bindir / "postgres"), "-D", str(self.data)),
@@ -165,7 +165,7 @@ class PostgreSQL:
             shared_memory.remove(segment)
 
     async def destroy(self) -> None:
-        """Kill it and delete its data directory."""
+        """Kill the server and delete its data directory."""
         await self.kill()
         await asyncio.to_thread(shutil.rmtree, self.data)
 

@@ -136,7 +136,7 @@ def _server_user() -> str | None:
 
 
 def _readable(bindir: Path, user: str | None, directory: Path) -> Path:
-    """Return `bindir`, or that of a copy of the installation that `user` can execute."""
+    """Return `bindir`, or the bindir of a copy below `directory` if `user` cannot execute it."""
     if user is None or _output(bindir / "postgres", user):
         return bindir
     package = bindir.parent.parent

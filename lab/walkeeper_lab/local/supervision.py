@@ -14,7 +14,7 @@ from walkeeper_lab.local.child_process import ChildProcess, shown_exit
 
 PAUSE_MIN_S = 0.5
 PAUSE_MAX_S = 30.0
-# If a daemon has run for so long, the cause of its death is not the way in which it was started.
+# A daemon that has run for this time did not die of the way in which it was started.
 STEADY_S = 60.0
 
 

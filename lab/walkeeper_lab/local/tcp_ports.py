@@ -21,8 +21,8 @@ BLOCK_PORTS = 200
 def free_port() -> int:
     """Return a port of this process's block on which no server listens now.
 
-    Neither PostgreSQL nor the other side of a connection accepts port 0. The ports come in turn, so
-    one comes again only after all others of the block. Raises OSError if none is free.
+    A server whose port others must know before its start cannot take port 0. The ports come in
+    turn, so one comes again only after all others of the block. Raise OSError if none is free.
     """
     for _ in range(BLOCK_PORTS):
         port = next(_block())
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 class _Block:
-    """The ports of one process, in turn. `claim`: a descriptor that stays open until its end."""
+    """The ports of one process, in turn. `claim` is a descriptor that stays open until its end."""
 
     def __init__(self, first: int, claim: int | None) -> None:
         self.process, self.claim = os.getpid(), claim

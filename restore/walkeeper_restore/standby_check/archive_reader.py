@@ -1,7 +1,7 @@
 """The log as its archive alone shows it, for the day without a quorum of safekeepers. A shell.
 
-Contract: as LogReader's. Only archived WAL can be compared. The newest timeline with WAL in the
-archive is the log's, and its end is the end of the last tail.
+Contract: it fences no proposer, and reads only archived WAL. It takes the newest timeline that has
+WAL in the archive for the log's. The log ends at the end of the last tail.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class ArchiveReader:
         self._read = ("", None)
 
     def ask(self) -> Log | Unknown:
+        """Return the log, or Unknown if the archive has no WAL."""
         from walkeeper_archive.layout import Kind, history_file
         from walkeeper_archive.timeline_extent import extent_of
 
@@ -59,7 +60,7 @@ class ArchiveReader:
         )
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
-        """Return archived WAL, or None if a segment of it is not there as far as that."""
+        """Return [begin_lsn, end_lsn), or None if the archive lacks a part of it."""
         parts = []
         while begin_lsn < end_lsn:
             segment_lsn = begin_lsn.round_down(self._segment_bytes)
@@ -87,7 +88,7 @@ class ArchiveReader:
 
 
 def _history(last: int, content: bytes) -> tuple[Fragment, ...]:
-    """Return the timelines as fragments; an archive knows of no ballots."""
+    """Return the timelines as fragments without ballots, which an archive does not have."""
     begin_lsn, fragments = ZERO_LSN, []
     for timeline, end_lsn in (*parse_timeline_file(content), (last, LSN_MAX)):
         file = content if timeline == last else b""

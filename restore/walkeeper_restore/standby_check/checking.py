@@ -37,7 +37,7 @@ Read = Callable[[Lsn, Lsn], bytes | None]
 
 
 class LogSource(Protocol):
-    """A log for one check: compare()'s Log, and its bytes."""
+    """A log for one check. `ask` returns what compare() needs of it, and `read` returns its WAL."""
 
     def __enter__(self) -> LogSource: ...
     def __exit__(self, *error: object) -> None: ...

@@ -71,7 +71,7 @@ class LocalFiles:
 
 
 class DataDirectory:
-    """A data directory; `facts` are those of its creation, and `read` is for compare().
+    """A data directory. `facts` were read when this object was made; `read` is for compare().
 
     `replayed_lsn` is the position that a running standby has replayed. It replaces the end of WAL.
     """
@@ -138,7 +138,7 @@ class _Chain:
         self._newest_first = sorted(zip((*ends, timeline), begins, strict=True), reverse=True)
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
-        """Raise FileNotFoundError if a segment is missing or short."""
+        """Return [begin, end). Raise FileNotFoundError if a segment is missing or short."""
         parts = []
         while begin < end:
             segment_lsn = begin.round_down(self._segment_bytes)
@@ -154,16 +154,16 @@ class _Chain:
     def end_lsn(self) -> Lsn | None:
         """Return where the last whole record ends, or None if there is none to start from.
 
-        PostgreSQL replays from the checkpoint on, and has replayed up to minRecoveryPoint. A
-        segment that was restored again may be shorter than that.
+        PostgreSQL replays from the checkpoint on, and has replayed up to minRecoveryPoint. WAL of a
+        segment that was restored again may end before that point.
         """
         replayed_lsn = Lsn(max(0, self._control.min_recovery_lsn - 1))
-        found = self._end_behind(max(self._control.checkpoint_lsn, replayed_lsn))
+        found = self._end_after(max(self._control.checkpoint_lsn, replayed_lsn))
         if found is None and replayed_lsn > self._control.checkpoint_lsn:
-            return self._end_behind(self._control.checkpoint_lsn)
+            return self._end_after(self._control.checkpoint_lsn)
         return found
 
-    def _end_behind(self, known_lsn: Lsn) -> Lsn | None:
+    def _end_after(self, known_lsn: Lsn) -> Lsn | None:
         start_lsn = known_lsn.round_down(WAL_PAGE_BYTES)
         limit_lsn = start_lsn.round_down(self._segment_bytes)
         while self._has(limit_lsn):

@@ -1,4 +1,4 @@
-"""The log of a vote quorum of safekeepers, and its WAL, from them or the archive. A shell.
+"""The log that a vote quorum of safekeepers shows. WAL comes from them or an archive. A shell.
 
     with LogReader(...) as reader: log = reader.ask(); reader.read(begin_lsn, end_lsn)
 
@@ -30,7 +30,7 @@ from walkeeper_restore.wal_source import WalSource
 
 
 class LogReader:
-    """One look at the log; it raises Unreachable if WAL that exists cannot be read now."""
+    """One look at the log, on the safekeepers at `addresses` and in `archive`, if there is one."""
 
     def __init__(
         self, addresses: Sequence[Address], cluster: str, archive: WalSource | None = None
@@ -81,7 +81,10 @@ class LogReader:
         return found if isinstance(found, Unknown) else Unknown("no safekeeper answered in time")
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
-        """Return committed WAL, or None if neither a safekeeper nor the archive keeps it."""
+        """Return committed WAL, or None if neither a safekeeper nor the archive keeps it.
+
+        Raise Unreachable if a safekeeper has it and it cannot be read now.
+        """
         errors = []
         for place, greeting in self._round.greetings.items():
             if greeting.oldest_lsn <= begin_lsn and end_lsn <= greeting.commit_lsn:

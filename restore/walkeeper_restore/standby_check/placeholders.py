@@ -18,7 +18,7 @@ STARTING = "starting"
 
 
 def remove_stale(name: str) -> bool:
-    """Remove the placeholder of that name if the server here is starting; return whether it did."""
+    """Remove the placeholder `name` if the server here is starting. Return True if it did so."""
     path = os.path.join("pg_wal", name)
     try:
         with open("postmaster.pid", encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""The record of a server's proof of its ancestry, a file in pg_wal. The standard library alone.
+"""A file in pg_wal which records that the server has proved its ancestry. Standard library alone.
 
     is_owed(key)        True if `walkeeper restore` has to check before it hands over a file
     remember(key)       record that this start of the server has proved its ancestry
@@ -32,7 +32,7 @@ def is_owed(key: str) -> bool:
 
 
 def remember(key: str) -> None:
-    """Write the proof; if the disk is full, the next request checks again."""
+    """Record the proof. If the file cannot be written, the next request proves it again."""
     start = _start_of_server()
     if start is None:
         return

@@ -1,7 +1,8 @@
 """`settle --replayed-by`: is the WAL that this standby has replayed the log's? (R23) A shell.
 
-Contract: it raises Refused for another branch, and also if the answer cannot be known. An exit code
-that lets a promotion go on means that both were compared. The comparison runs in a worker thread.
+Contract: it raises Refused for another branch, and also if the answer cannot be known. So an exit
+code of 0, after which a promotion goes on, means that the standby's WAL was compared with the log.
+The comparison runs in a worker thread.
 """
 
 from __future__ import annotations

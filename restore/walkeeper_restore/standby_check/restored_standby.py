@@ -1,11 +1,12 @@
-"""R23 for `walkeeper restore`: the server whose directory this is proves its ancestry. A shell.
+"""R23 for `walkeeper restore`: the server in the working directory proves its ancestry. A shell.
 
     prove(where, key, name=, wait_s=)       before the first file of a server's start
 
-Contract: it raises Refused for another branch, which ends the server's start (126). It asks again
-while the answer is not known, as for a file. A server may have no WAL that the log still keeps. It
-goes on without a proof, because it can replay nothing from the log next. The next request checks it
-again. An archive without safekeepers does not grow, so `prove` asks it only once.
+Contract: `prove` raises Refused for another branch, and the exit code 126 ends the server's start.
+While the answer is not known, it asks again, as for a file. A server may have no WAL that the log
+still keeps. Such a server goes on without a proof, because it cannot replay WAL of the log next.
+The next request checks it again. An archive without safekeepers does not grow, so `prove` asks it
+only once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A running server's data directory, read over SQL as pg_rewind reads its source. A shell.
+"""The data directory of a running server, read over SQL as pg_rewind reads its source. A shell.
 
     with SqlFiles(dsn) as files: files.replayed_lsn(); files.read("global/pg_control", 0, 8192)
 

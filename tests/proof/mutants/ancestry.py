@@ -74,7 +74,7 @@ ANCESTRY = (
         "wal-behind-a-fork-is-fit",
         "R23",
         "WAL of a timeline past the LSN at which the log left it is another branch",
-        (Edit("_behind_a_fork", "end_lsn is not None and lsn > end_lsn", "False"),),
+        (Edit("_past_a_fork", "end_lsn is not None and lsn > end_lsn", "False"),),
         turns_red=TESTS + "test_a_deposed_primary_with_wal_of_its_own_may_be_rewound",
         why_named=ONE_NUMBER,
     ),

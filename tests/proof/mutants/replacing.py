@@ -369,8 +369,8 @@ REPLACEMENTS = (
         "any-news-is-progress",
         "R25",
         "two waits by turns are no progress, so that --timeout holds",
-        (Edit("Headway.is_in", "return is_new", "return True"),),
-        turns_red=CANCEL_TEST + "two_waits_by_turns_are_no_headway",
+        (Edit("ChangeProgress.is_in", "return is_new", "return True"),),
+        turns_red=CANCEL_TEST + "two_waits_by_turns_are_no_progress",
         why_named="the simulated operators have no time limit",
     ),
     Mutant(

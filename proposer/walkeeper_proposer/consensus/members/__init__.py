@@ -1,1 +1,1 @@
-"""The change of members: what follows a configuration, who decides it, newcomers and spares."""
+"""The change of members: its steps, the rounds that decide each step, newcomers and spares."""

@@ -1,16 +1,17 @@
 """A change from any set of members to any other: the requests, batch by batch. Pure.
 
-    change_members(goal, places, draw)     a generator: it yields a Batch and is sent the answers
+    change_members(goal, places, draw)     a generator: it yields a Batch, and receives its answers
     cancel_change(cluster, places, draw)   likewise, until the old set is final
 
-It has no state: each round asks all safekeepers for theirs, and takes the next step. So a second
-run resumes one that was killed at any point, and two runs at once do each other no harm.
+Each round asks all safekeepers for their state, and takes the next step from there. The generator
+keeps nothing that another run would need. So a second run resumes one that was killed at any point,
+and two runs at once do each other no harm.
 
     1. prepare    each newcomer makes its incarnation durable
     2. decide     generation g + 1, learning: Paxos among the members of g
     3. install    on every member that answers: the old set still decides alone
-    4. join       each newcomer begins an empty log where every member may have removed WAL; a
-                  proposer fills it from a donor, as it does for any laggard
+    4. join       each newcomer begins an empty log at the oldest WAL that the members surely keep,
+                  or late (M5); a proposer fills it from a donor, as it does for any laggard
     5. decide     generation g + 2, joint, when the newcomers lack less than a window (M2)
     6. install    likewise: both sets decide from here on
     7. decide     generation g + 3, final, when the newcomers have what is committed
@@ -21,8 +22,8 @@ the joint one has committed the start of its term (`has_committed`). All earlier
 that start, and a quorum of the new members has it. Otherwise WAL that only the old members have
 could be lost.
 
-A cancel decides in step 5 or 7 that the old members are final. The register of that generation
-holds one of the two. docs/steps.md, "Members change", has the argument.
+A cancel takes the place of step 5 or 7, and decides that the old members are final. The register of
+that generation holds one of the two decisions. docs/steps.md, "Members change", has the argument.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Goal:
     An id may be in both: the safekeeper comes back on an empty disk. With `ack_quorum` None the
     quorum stays as it is, or stays a majority. With `instead`, a change that is under way gives up
     its lost newcomers for these. An ack quorum of 1 among several needs `allow_single_ack`.
-    `addresses` are those of all places. With them the newcomers' logs may begin late, if they would
-    be fed more than `fed_bytes_max` first (M5).
+    `addresses` are those of all places, in their order. With them the newcomers' logs may begin
+    late, if a leader would have to feed them more than `fed_bytes_max` bytes first (M5).
 
     `ack_zones` is the number of zones from which acknowledgements have to come. 0 means no such
     rule, and None keeps the present one. `zones` has labels of members by id. A rule under which
@@ -116,7 +117,7 @@ class Goal:
         return bool(self.leaving and self.joining)
 
     def target(self, present: MemberSet, names: Sequence[str]) -> MemberSet:
-        """Return the wanted set; `names` are the newcomers'. Raise Refused if none follows."""
+        """Return the wanted set; `names` are the newcomers'. Raise Refused if there can be none."""
         going = {*self.leaving, *(newcomer.number for newcomer in self.joining)}
         staying = [member for member in present.members if member_id(member) not in going]
         members = {*staying, *names}
@@ -168,13 +169,14 @@ class Goal:
         )
 
 
-Logs: TypeAlias = Mapping[Newcomer, LogState]  # a newcomer that is silent has none
+Logs: TypeAlias = Mapping[Newcomer, LogState]  # without the newcomers that do not answer
 
 
 def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
     """Return the final configuration; raise Refused, with the reason, if it is impossible.
 
-    `places` are all that are known, the newcomers' among them; `draw` gives 16 random bytes.
+    `places` are the numbers of all known safekeepers, with the newcomers. `draw` returns 16 random
+    bytes.
     """
     known_lsn, begun = ZERO_LSN, None
     while True:
@@ -235,7 +237,7 @@ def change_members(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
 def cancel_change(
     cluster: str, places: Sequence[int], draw: Callable[[], bytes], kept: int | None = None
 ) -> Steps:
-    """Return the final configuration of the old members; raise Refused if it came too late.
+    """Return the final configuration of the old members; raise Refused if the cancel is too late.
 
     If no change is under way, return the present configuration. `kept` is the id of the member
     that the operator wants to keep, or None.
@@ -336,9 +338,10 @@ def _is_done(goal: Goal, current: Configuration, logs: Logs) -> bool:
 
 
 def _is_under_way(goal: Goal, current: Configuration, logs: Logs) -> bool:
-    """Return True if the present joint configuration is this very change.
+    """Return True if the present configuration is a step of this very change.
 
-    Raise Refused if another one is under way, and this one may not take its place."""
+    Raise Refused if another change is under way, and this one may not take its place.
+    """
     if current.target is None:
         return False
     coming = {newcomer.number: name_of(log) for newcomer, log in logs.items()}
@@ -404,7 +407,10 @@ def _begun(
     at_work: Sequence[MembersState],
     histories: Sequence[History],
 ) -> Configuration:
-    """Return the first configuration of the change; other flaws of it are found later."""
+    """Return the first configuration of the change, which `decide` checks for other flaws.
+
+    Raise Refused if a newcomer has the id of a member that stays, or if no such set is possible.
+    """
     for name in names:
         number = member_id(name)
         others = [m for m in current.members if member_id(m) == number and m != name]

@@ -1,11 +1,11 @@
-"""The register's rounds, batch by batch, which decide the configuration that follows. Pure.
+"""The register's rounds, batch by batch, which decide the next configuration. Pure.
 
     look(cluster, places)       the newest configuration that a safekeeper has, and all answers
     decide(...)                 one round of Paxos among the members of the present one
     install(...)                the newest one, on those that have missed it
 
 A command is a generator of such batches. The command says which configuration it wants
-(replacing.py). The rounds take it as it is: they do not know how two sets of members differ.
+(changing.py, spares.py). The rounds take it as it is: they do not compare the two sets of members.
 docs/steps.md, "Members change", has the argument.
 """
 
@@ -34,8 +34,9 @@ from walkeeper_common.wire.messages import Reject
 class Batch:
     """Requests to send at once, by place; if there are none, wait a moment.
 
-    `text` says for what, and `to_go` how many bytes the newcomer still lacks. `current` is the
-    newest configuration that a safekeeper has shown."""
+    `text` says what the wait is for, and `to_go` how many bytes the newcomer still lacks. `current`
+    is the newest configuration that a safekeeper has shown.
+    """
 
     requests: Mapping[int, Message] = field(default_factory=dict)
     text: str = ""
@@ -49,7 +50,7 @@ Seen: TypeAlias = tuple[Configuration | None, Answers]
 
 
 def look(cluster: str, places: Sequence[int]) -> Generator[Batch, Answers, Seen]:
-    """Return the newest configuration and the answers; wait, and return None, if there is none."""
+    """Return the newest configuration and the answers. If there is none, wait and return None."""
     answers = yield Batch(dict.fromkeys(places, MembersQuery(cluster)))
     current = _newest(states_of(answers))
     if current is None:
@@ -130,6 +131,7 @@ def _granting(current: Configuration, round_: Ballot, answers: Answers) -> list[
 
 
 def holds_quorum(current: Configuration, at_work: Sequence[MembersState]) -> bool:
+    """Return True if these members are both a vote quorum and an ack quorum of `current`."""
     names = [state.member for state in at_work]
     return current.elects(names) and current.commits(names)
 
@@ -149,7 +151,7 @@ def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
 
 
 def _no_log(answers: Answers) -> str:
-    """Return the text for no answer, with the refusals of safekeepers without this log."""
+    """Return the text for the case that no safekeeper has shown the log, with their refusals."""
     said = [answer.text for _, answer in sorted(answers.items()) if isinstance(answer, Reject)]
     return "; ".join(["no safekeeper with this log answers", *said])
 

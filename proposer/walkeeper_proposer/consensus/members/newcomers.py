@@ -1,10 +1,10 @@
 """A newcomer's way into a log, from its preparation until it is filled. Pure.
 
-    log_of     its log, refused if it is another one
+    log_of     the state of its log; raises Refused for another log
     prepare    it makes its incarnation durable, under which it is to be a member
-    is_far     how much WAL it would have to be fed first; then its log begins late (M5)
-    begin_log  its log begins where every member may have removed WAL; a leader fills it from a
-               donor, as it does for any laggard. Or it begins late, where a leader's term starts
+    is_far     whether it lacks so much WAL that its log begins late (M5)
+    begin_log  its log begins at the oldest WAL that the members surely keep, and a leader fills it
+               from a donor, as it does for any laggard; or it begins late, where a term starts
     learning   whether it lacks less than a window, so that it may enter a set (M2)
     filling    whether a leader of this configuration has committed, and how much WAL it lacks
 
@@ -35,7 +35,8 @@ NO_LOG = bytes(16)
 class Newcomer:
     """Safekeeper `number` at `address`, which is place `at` of the command, is to be a member.
 
-    `zone` is its label. Without one, it keeps that of a member with its id."""
+    `zone` is its label. Without one, it takes the label of the member with its id, if there is one.
+    """
 
     number: int
     address: str
@@ -50,7 +51,10 @@ class Newcomer:
 def log_of(
     cluster: str, current: Configuration, newcomer: Newcomer, answers: Answers
 ) -> LogState | None:
-    """Return the log's state, or None if it is silent. Raise Refused if it is of another log."""
+    """Return the state of the newcomer's log, or None if the newcomer does not answer.
+
+    Raise Refused if it rejects the request, has another id, or holds another log.
+    """
     answer = answers.get(newcomer.at)
     if isinstance(answer, Reject):
         raise Refused(f"safekeeper at {newcomer.address}: {answer.text}")
@@ -80,7 +84,10 @@ def name_of(log: LogState) -> str:
 def prepare(
     cluster: str, current: Configuration, newcomer: Newcomer
 ) -> Generator[Batch, Answers, str | None]:
-    """Return the name under which it is to be a member, or None if it does not answer."""
+    """Return the name under which it is to be a member, or None if it does not answer.
+
+    Raise Refused if it rejects the request.
+    """
     answers = yield Batch({newcomer.at: PrepareLog(cluster, current.log_uuid)})
     answer = answers.get(newcomer.at)
     if isinstance(answer, Reject):
@@ -91,9 +98,10 @@ def prepare(
 
 
 def is_far(current: Configuration, at_work: Sequence[MembersState], fed_bytes_max: int) -> bool:
-    """Return True if a newcomer would be fed more than so much before it may enter a set.
+    """Return True if a leader would have to feed it more than `fed_bytes_max` before it may join.
 
-    The members of a logical log have no terms that start at a record's end."""
+    Return False for a logical log: its terms do not start at a record's end.
+    """
     if current.kind is not LogKind.PHYSICAL or not at_work:
         return False
     committed = max(state.commit_lsn for state in at_work)
@@ -150,8 +158,9 @@ def _late_base(
     """Return where a log that begins late begins, and the history of the WAL below, or None.
 
     A leader of this generation has committed its term's start, which is a record's end. Every later
-    term starts there or after it, so none starts below the log (M3). The segment before that of
-    the record that ends there is the newcomer's as well, for a primary to be compared with."""
+    term starts there or after it, so none starts below the log (M3). The log also has the segment
+    before that of the record that ends there, because a primary is compared with it.
+    """
     led = [s for s in serving if s.has_committed and s.commit_lsn >= _last_start(s)]
     if not led:
         return None
@@ -170,9 +179,10 @@ def _last_start(state: MembersState) -> Lsn:
 def is_held(current: Configuration, at_work: Sequence[MembersState]) -> bool:
     """Return True if an ack quorum of the target holds all WAL up to the joint term's start (M5).
 
-    A member that lacks a range is no holder of it. A member that follows a leader of this
-    generation, and has its term's start, holds all WAL from its own log's beginning on. No later
-    leader cuts that WAL. All old members had the WAL below restart_lsn, which may be gone."""
+    A member that lacks a range does not count. A member that follows a leader of this generation,
+    and has its term's start, holds all WAL from its own log's beginning on. No later leader
+    truncates that WAL. WAL below restart_lsn may be gone, because all old members had it.
+    """
     led = [s for s in at_work if s.has_committed]
     if not led:
         return False
@@ -184,14 +194,14 @@ def is_held(current: Configuration, at_work: Sequence[MembersState]) -> bool:
 def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, oldest_lsn: Lsn) -> Lsn:
     """Return the start of the segment before that of the last whole record below restart_lsn.
 
-    Retention leaves both (docs/steps.md, "Truncation by retention"). One segment alone may hold
-    only the end of a record, which shows of no primary that it wrote this log. An unfinished record
-    may lie around restart_lsn and be many segments long. Every next term starts at its start, so a
-    log that begins inside it can follow no leader (M3,
+    Retention keeps both segments (docs/steps.md, "Truncation by retention"). The later one alone
+    may hold only the end of a record, which cannot show that a primary wrote this log. An
+    unfinished record may lie around restart_lsn and be many segments long. Every later term starts
+    at its start, so a log that begins inside it can follow no leader (M3,
     scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
-    newcomer gets all WAL. The base is not below oldest_lsn, where all old members have WAL. It is
-    not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
-    the disks have not.
+    newcomer gets all WAL. The base is not below oldest_lsn, from which all old members have WAL. It
+    is not above the segment of whole_lsn: the members keep all WAL from there on. An archive may
+    have older WAL that the disks lack.
     """
     segment_bytes, creation_lsn = current.segment_bytes, current.creation_lsn
     known_lsn = whole_lsn or restart_lsn
@@ -201,7 +211,7 @@ def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, oldes
 
 
 def _below(history: History, lsn: Lsn) -> History:
-    """Return the history of the WAL below; a later entry may not be committed."""
+    """Return the history of the WAL below `lsn`, since a later entry may not be committed."""
     return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
 
 
@@ -221,7 +231,8 @@ def _lacking(
 ) -> tuple[Sequence[MembersState], int | None]:
     """Return the newcomers' states, and the bytes that the one with the least WAL lacks.
 
-    Return None for these while a newcomer does not answer, and without newcomers."""
+    The bytes are None while a newcomer does not answer, and without newcomers.
+    """
     newcomers = [state for state in at_work if state.member in current.newcomers]
     if not newcomers or len(newcomers) < len(current.newcomers):
         return newcomers, None

@@ -2,7 +2,7 @@
 
     well_members(members)               the names of members that are well
     audit(configuration, well, now_s)   the repair to perform now, or None
-    rest()                              this proposer does not lead: nobody is known to be silent
+    rest()                              this proposer does not lead, so it forgets who is silent
     held                                why no repair begins although a member is silent
 
 Only the elected proposer audits. A member is *well* if it acknowledges WAL, or refuses it for want
@@ -31,14 +31,15 @@ from walkeeper_proposer.consensus.members.changing import Goal
 from walkeeper_proposer.consensus.members.newcomers import Newcomer
 from walkeeper_proposer.consensus.progress import Member
 
-REPAIRS_MAX, REPAIRS_S = 2, 3600.0  # so many begin in that time: a flapping member uses up no more
+# At most REPAIRS_MAX repairs begin within REPAIRS_S, so that a flapping member uses up no spares.
+REPAIRS_MAX, REPAIRS_S = 2, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
     """Spare `spare`, ID@HOST:PORT, is to take the place of member `leaving`.
 
-    With `instead`, it takes the place of another spare that got no further.
+    With `instead`, it takes the place of another spare, whose repair did not succeed.
     """
 
     leaving: str
@@ -69,7 +70,10 @@ def well_members(members: Iterable[Member]) -> list[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The reason `why` no repair of member `silent` begins. One may at `until_s`, if known."""
+    """The reason `why` no repair of member `silent` begins now.
+
+    It may begin at `until_s`, or at a time that is not known if that is None.
+    """
 
     silent: str
     why: str
@@ -80,7 +84,7 @@ class Auditor:
     """Remembers when one proposer has seen each member well. Times are seconds of one clock."""
 
     def __init__(self, grace_s: float) -> None:
-        """Begin no repair with a `grace_s` of 0."""
+        """Take the time after which a member counts as silent. With 0, no repair begins."""
         self.grace_s = grace_s
         self.held: Held | None = None
         self._well_s: dict[str, float] = {}  # when each member was last seen well
@@ -88,12 +92,12 @@ class Auditor:
         self._begun_s: deque[float] = deque(maxlen=REPAIRS_MAX)
 
     def rest(self) -> None:
-        """Forget since when members are silent."""
+        """Forget when each member was last seen well."""
         self._well_s.clear()
         self.held = None
 
     def failed(self, repair: Repair) -> None:
-        """Record that a repair got no further; other spares come first from now on."""
+        """Record that a repair did not succeed; other spares come first from now on."""
         self._failures[repair.spare] += 1
 
     def audit(
@@ -137,7 +141,7 @@ class Auditor:
     def _silent(
         self, configuration: Configuration, well: Collection[str | None], now_s: float
     ) -> list[str]:
-        """Return the members that are silent for the grace time, the longest silent first."""
+        """Return the members that have been silent for `grace_s`, the longest silent first."""
         known = self._well_s
         self._well_s = {
             member: now_s if member in well else known.get(member, now_s)
@@ -167,8 +171,9 @@ class Auditor:
     def _best_spare(self, configuration: Configuration, leaving: str) -> str | None:
         """Return the spare that has failed least, is in the best zone, and comes first.
 
-        The best zone has the fewest of the members that stay. A spare in a zone whose loss would
-        stop commits is none (docs/protocol.md M6)."""
+        The best zone has the fewest of the members that stay. A spare does not qualify if the loss
+        of its zone would stop commits (docs/protocol.md M6).
+        """
         present = configuration.present
         staying = [present.zone_of(m) for m in present.members if m != leaving]
 

@@ -32,6 +32,7 @@ class Replacement:
 
     @property
     def change(self) -> changing.Goal:
+        """The change of members that the replacement is."""
         newcomer = Newcomer(self.joining, self.address, self.at, self.zone)
         whom = (self.cluster, (self.leaving,), (newcomer,))
         return changing.Goal(*whom, instead=self.instead, addresses=self.addresses)
@@ -40,7 +41,8 @@ class Replacement:
 def replace_member(goal: Replacement, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
     """Return the final configuration; raise Refused, with the reason, if it is impossible.
 
-    `places` are all that are known, the newcomer's among them; `draw` gives 16 random bytes.
+    `places` are the numbers of all known safekeepers, with the newcomer. `draw` returns 16 random
+    bytes.
     """
     return change_members(goal.change, places, draw)
 
@@ -48,7 +50,7 @@ def replace_member(goal: Replacement, places: Sequence[int], draw: Callable[[], 
 def cancel_replacement(
     cluster: str, leaving: int | None, places: Sequence[int], draw: Callable[[], bytes]
 ) -> Steps:
-    """Return the final configuration of the old members; raise Refused if it came too late.
+    """Return the final configuration of the old members; raise Refused if the cancel is too late.
 
     `leaving` is the id of the member that the operator wants to keep, or None.
     """

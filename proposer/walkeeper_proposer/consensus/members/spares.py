@@ -30,7 +30,7 @@ from walkeeper_proposer.consensus.members.newcomers import Newcomer, log_of
 
 @dataclass(frozen=True, slots=True)
 class SpareGoal:
-    """The safekeepers `adding` are to be spares, and those with an id in `removing` none."""
+    """The safekeepers `adding` become spares, and those with an id in `removing` are none then."""
 
     cluster: str
     adding: tuple[Newcomer, ...] = ()
@@ -47,7 +47,8 @@ class SpareGoal:
 def change_spares(goal: SpareGoal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
     """Return the configuration with the wanted spares; raise Refused if it is impossible.
 
-    `places` are all that are known, the new spares' among them; `draw` gives 16 random bytes.
+    `places` are the numbers of all known safekeepers, with the new spares. `draw` returns 16 random
+    bytes.
     """
     while True:
         current, answers = yield from look(goal.cluster, places)

@@ -8,11 +8,11 @@ from walkeeper_restore.guard import say
 from walkeeper_restore.verdict import Unknown
 
 
-def missing(name: str, why: str, remedy: str) -> str | Unknown:
-    """Return the verdict on lost WAL.
+def answer_to_lost_wal(name: str, why: str, remedy: str) -> str | Unknown:
+    """Return "absent" if the server has another source for this WAL: pg_wal or primary_conninfo.
 
-    Only a server with another source (pg_wal, primary_conninfo) may go on. Raise Refused for a
-    recovery, which has none.
+    Return Unknown for a standby without one, which asks again. Raise Refused for a recovery, which
+    would end there. `why` is the reason for people, and `remedy` names the other option to use.
     """
     if restored_server.has_segment(name):
         return "absent"  # PostgreSQL looks there next

@@ -1,4 +1,4 @@
-"""The headway of a `walkeeper replace`, from which its --timeout counts. Pure."""
+"""The progress of a change of members, from which the --timeout of its command counts. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from walkeeper_common.quorum import Configuration
 from walkeeper_proposer.consensus.members.deciding import Batch, standing, way_back
 
 
-class Headway:
-    """Headway is a greater generation, a wait that is new in it, or fewer bytes to go than ever.
+class ChangeProgress:
+    """Progress is a greater generation, a wait that is new in it, or fewer bytes to go than ever.
 
-    Two waits that alternate are no headway: members that come and go would keep the command
+    Two waits that alternate are no progress: members that come and go would keep the command
     running for ever.
     """
 
@@ -19,7 +19,7 @@ class Headway:
         self._least_to_go: int | None = None
 
     def is_in(self, batch: Batch) -> bool:
-        """Return True if this wait shows headway since the waits before it."""
+        """Return True if this wait shows progress since the waits before it."""
         newest, known = batch.current, self.current
         if newest is not None and (known is None or newest.generation > known.generation):
             self.current, self._known, self._least_to_go = newest, {batch.text}, batch.to_go
