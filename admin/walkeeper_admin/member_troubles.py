@@ -26,7 +26,7 @@ TROUBLES = {
     ),
     "replaced": (
         "it was replaced",
-        "once `walkeeper status` shows the members well, stop it and remove its directory",
+        "once `walkeeper status` shows the members well, stop it and remove this log's directory",
     ),
     "refused": ("it refuses", "see its error"),
     "wrong_log": (

@@ -239,7 +239,7 @@ def _replaced(answer: dict[str, Any], facts: dict[str, Any] | None) -> str | Non
     return (
         f"safekeeper {_member(answer)} was replaced: it has the configuration of generation "
         f"{known}, and those of generation {newest} are {members}. Once they are well, stop it "
-        "and remove its directory; standbys that it feeds get no new WAL"
+        "and remove this log's directory; standbys that it feeds get no new WAL"
     )
 
 

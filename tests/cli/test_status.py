@@ -174,7 +174,7 @@ def test_no_text_removes_a_replaced_member_before_the_members_are_well() -> None
     ]
     for text in texts:
         assert text is not None
-        before, removes, _ = text.partition("remove its directory")
+        before, removes, _ = text.partition("remove this log's directory")
         assert removes and re.search(r"[Oo]nce .*members\s+(are )?well", before, re.DOTALL), text
 
 

@@ -206,7 +206,7 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
     was = by if with_it else "was to become a member, and was given up"
     return (
         f"safekeeper {name} {was} (generation {configuration.generation}): it no longer votes. "
-        "Once `walkeeper status` shows the members well, stop it and remove its directory; "
+        "Once `walkeeper status` shows the members well, stop it and remove this log's directory; "
         "`walkeeper replace` can make it a new member"
     )
 

@@ -418,7 +418,7 @@ ANALYSING = (
                 "self.is_quiet = before is not None",
             ),
         ),
-        turns_red=STREAM + "windows_give_what_all_wal_gives[131072-tables0-True]",
+        turns_red=STREAM + "a_log_that_has_become_quiet_has_a_position",
         why_named=NO_TABLES,
     ),
     Mutant(
@@ -454,11 +454,21 @@ ANALYSING = (
     Mutant(
         "sums-end-before-later-wal",
         "segment_sums",
-        "zeros end the log only if no page after them is of it",
+        "zeros end the log only if no page after them is of it, nor links to it",
         (
             FastEdit(
                 "return not any_good(room, page, later, count, source, found.magic)",
                 "return True",
+                SEGMENT_SUMS,
+            ),
+            FastEdit(
+                "any_good(room, page, 0, count, source, found.magic) or any_link(",
+                "any_link(",
+                SEGMENT_SUMS,
+            ),
+            FastEdit(
+                "if low <= <int64_t>u64(payload + at) < high:",
+                "if False:",
                 SEGMENT_SUMS,
             ),
         ),

@@ -106,7 +106,7 @@ FAST_STREAM = (
         "R10",
         "an ack below the term's start counts with 0 on the fast path too",
         (FastEdit("if lsn < self.start_lsn:", "if False:", STREAM_PATH),),
-        turns_red=f"{QUORUM}[0]",
+        turns_red=f"{QUORUM}[9]",
         searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),

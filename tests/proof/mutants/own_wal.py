@@ -84,7 +84,7 @@ OWN_WAL = (
         "R24",
         "a leader that has no connection of its term left starts over with a new ballot",
         (Edit("Leader.lost_by_all", "lacks_witness(self.members)", "False"),),
-        turns_red=IMAGE + "a_leader_without_a_connection_of_its_term_starts_over",
+        turns_red=IMAGE + "a_leader_from_an_older_image_is_not_followed[1-]",
         why_named=NO_IMAGE,
     ),
     Mutant(

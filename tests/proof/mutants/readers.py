@@ -110,7 +110,7 @@ READING = (
         "a message to a PostgreSQL client ends at a record's end or at a page boundary",
         (Edit("message_end", "longest_end.round_down(WAL_PAGE_BYTES)", "longest_end"),),
         turns_red="tests/safekeeper/test_wal_stream.py::"
-        "test_wal_sent_from_within_a_page_is_rounded_down_to_a_page",
+        "test_a_message_ends_where_a_record_or_a_page_does[0]",
         why_named="the simulated readers ask the store, not the replication stream",
     ),
     Mutant(
