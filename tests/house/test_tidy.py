@@ -25,6 +25,7 @@ BANNED_NAMES = ("utils", "util", "helpers", "helper", "manager", "types", "core"
 UNREPEATABLE_MODULES = ("time", "random", "secrets", "datetime", "uuid")
 MAY_BE_UNREPEATABLE = (
     "lab/walkeeper_lab/bench/archive_put.py",
+    "lab/walkeeper_lab/bench/delay_line.py",
     "lab/walkeeper_lab/bench/disk.py",
     "lab/walkeeper_lab/bench/bench_run.py",
     "admin/walkeeper_admin/closed_start.py",

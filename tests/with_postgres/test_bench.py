@@ -20,12 +20,13 @@ SHORT = {
     "bulk": (("--megabytes", "5"), SIDES),
     "bulk --tls": (("--megabytes", "5"), TLS_SIDES),
     "failover": ((), SIDES),
+    "failover --round-trip 1ms": ((), SIDES),
     "archive": (("--seconds", "1"), ARCHIVE_SIDES),
     "archive-put": (("--segments", "4"), PUT_SIDES),
 }
 
 
-LONG = ("commit", "bulk --tls", "failover", "archive")
+LONG = ("commit", "bulk --tls", "failover", "failover --round-trip 1ms", "archive")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from walkeeper_cli.options import config_option, option
+from walkeeper_cli.options import Duration, config_option, option
 
 if TYPE_CHECKING:
     from walkeeper_lab.bench.bench_server import BenchServer
@@ -45,6 +45,12 @@ tls_option = option(
     help="Measure what TLS costs: walkeeper with TLS on all its links, beside walkeeper without.",
 )  # fmt: skip
 
+round_trip_option = option(
+    "--round-trip", type=Duration(), default="0", metavar="DURATION",
+    help="The time that every exchange with a receiver takes longer, as with receivers on other "
+    "machines: 0.2ms, 1ms. Relays on this machine make it.  [default: 0]",
+)  # fmt: skip
+
 # The option ignores WALKEEPER_ARCHIVE: files of a benchmark belong to no archive that is in use.
 archive_option = click.option(
     "--archive", metavar="URL", help="The archive.  [default: a directory on the same disk]"
@@ -63,7 +69,7 @@ def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool) -> int:
     return run(
         BenchSettings(**flags),
         make,
-        lambda server, directory: sides_of_tls(server, directory, local_tls),
+        lambda server, directory, cables: sides_of_tls(server, directory, cables, local_tls),
         ratio=(WITH_TLS, NAME),
     )
 
@@ -91,9 +97,15 @@ def command() -> None:
     help="The seconds for each side and number of clients in a round.",
 )  # fmt: skip
 @tls_option
+@round_trip_option
 @shared
 def commit(seconds: int, tls: bool, **flags: Any) -> int:
-    """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N)."""
+    """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N).
+
+    \b
+    As with receivers on other machines, 1 ms away:
+      walkeeper bench commit --round-trip 1ms
+    """
     from walkeeper_lab.bench.commit import Commit
 
     return _measured(flags, lambda server: Commit(server, seconds), tls=tls)
@@ -114,6 +126,7 @@ def bulk(megabytes: int, tls: bool, **flags: Any) -> int:
 
 
 @command.command("failover")
+@round_trip_option
 @shared
 def failover(**flags: Any) -> int:
     """Measure the longest gap between commits when one of three receivers is killed."""
@@ -144,7 +157,7 @@ def archive(seconds: int, archive: str | None, **flags: Any) -> int:
     return run(
         BenchSettings(**flags),
         lambda server: ArchiveCommits(server, seconds),
-        lambda server, directory: sides(server, directory, archive),
+        lambda server, directory, cables: sides(server, directory, archive),
         ratio=(WITH, WITHOUT),
         also=(FAILING,),
     )

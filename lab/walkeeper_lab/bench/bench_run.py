@@ -17,9 +17,10 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
 from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.bench_server import BenchServer
+from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.bench.disk import Disk, disk_of
 from walkeeper_lab.bench.rounds import Bench, take_turns
-from walkeeper_lab.bench.sides import Nobody, Receivers, Safekeepers, Side
+from walkeeper_lab.bench.sides import Side, sides_of_all
 from walkeeper_lab.local.postgresql import PostgreSQL
 from walkeeper_lab.local.programs import Programs, find_programs
 from walkeeper_lab.local.running import forget_surroundings, interruptible, prepare
@@ -37,19 +38,16 @@ class BenchSettings:
     bindir: str | None = None
     json: str | None = None
     plot: str | None = None
+    round_trip: float = 0.0
 
 
-MakeSides = Callable[[PostgreSQL, Path], list[Side]]
-
-
-def _all_receivers(server: PostgreSQL, directory: Path) -> list[Side]:
-    return [Nobody(), Receivers(server, directory), Safekeepers(server, directory)]
+MakeSides = Callable[[PostgreSQL, Path, Cables], list[Side]]
 
 
 def run(
     settings: BenchSettings,
     make: Callable[[BenchServer], Bench],
-    make_sides: MakeSides = _all_receivers,
+    make_sides: MakeSides = sides_of_all,
     *,
     ratio: tuple[str, str] = ("walkeeper", "pg_receivewal"),
     also: tuple[str, ...] = (),
@@ -132,23 +130,27 @@ async def _measure(
     progress.print(f"making a primary with pgbench's tables, scale {settings.scale}", style="dim")
     try:
         await primary.make()
-        sides = make_sides(server, directory)
+        cables = Cables(settings.round_trip)
+        sides = make_sides(server, directory, cables)
         bench = make(primary)
         try:
-            await take_turns(
-                bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
-            )
+            async with cables.laid(directory):
+                await take_turns(
+                    bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
+                )
         finally:
             for side in sides:
                 for child in side.victims:
                     await child.kill()
     finally:
         await server.kill()
-    _tell(_report(settings, bench, disk, programs, sides, compared), settings, console)
+    report = _report(settings, f"{bench.title}{cables}", bench, disk, programs, sides, compared)
+    _tell(report, settings, console)
 
 
 def _report(
     settings: BenchSettings,
+    title: str,
     bench: Bench,
     disk: Disk,
     programs: Programs,
@@ -156,7 +158,7 @@ def _report(
     compared: tuple[str, ...],
 ) -> Report:
     return Report(
-        title=bench.title,
+        title=title,
         disk=disk,
         cpus=len(os.sched_getaffinity(0)),
         postgresql=programs.version,

@@ -7,6 +7,8 @@ tuned one. Checkpoints happen at set moments, so that no side pays for another s
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
@@ -24,6 +26,8 @@ SETTINGS = {
     "max_connections": "60",
 }
 LATENCY = re.compile(r"latency average = ([\d.]+) ms")
+LATENCIES = "latencies"  # the folder of pgbench's log: a line a transaction, the third field its µs
+LATENCY_FIELD = 2
 TPS = re.compile(r"^tps = ([\d.]+)", re.M)
 
 
@@ -33,6 +37,7 @@ class Throughput:
 
     tps: float
     latency_ms: float
+    p999_ms: float
 
 
 class BenchServer:
@@ -55,15 +60,20 @@ class BenchServer:
         """
         await self.server.value("CHECKPOINT")
         threads = str(min(clients, 2))
+        directory = self.server.data.parent / LATENCIES
         for tried_s in (seconds, 5 * seconds):
+            directory.mkdir(mode=0o700)
+            self.server.programs.own(directory)
             said = await self._pgbench(
                 *("-N", "-n", "-c", str(clients), "-j", threads, "-T", str(tried_s)),
-                *("-M", "prepared"),
+                *("-M", "prepared", "-l", "--log-prefix", str(directory / "log")),
                 seconds=tried_s + 60,
             )
             tps, latency = TPS.search(said), LATENCY.search(said)
+            p999_ms = p999_ms_of(line for log in directory.iterdir() for line in log.open())
+            shutil.rmtree(directory)
             if tps and latency:
-                return Throughput(float(tps.group(1)), float(latency.group(1)))
+                return Throughput(float(tps.group(1)), float(latency.group(1)), p999_ms)
         raise Refused(f"no transaction was completed in {5 * seconds} s; pgbench says:\n{said}")
 
     async def _pgbench(self, *arguments: str, seconds: float) -> str:
@@ -74,3 +84,12 @@ class BenchServer:
             timeout_s=seconds,
             PGPASSWORD=self.server.password,
         )
+
+
+def p999_ms_of(lines: Iterable[str]) -> float:
+    """Return the latency that all but one in 1,000 transactions of pgbench's log kept.
+
+    Return 0 if the log is empty.
+    """
+    ascending = sorted(int(line.split()[LATENCY_FIELD]) for line in lines)
+    return ascending[len(ascending) * 999 // 1000] / 1000 if ascending else 0.0

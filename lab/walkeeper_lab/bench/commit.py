@@ -25,6 +25,7 @@ class Commit(Bench):
             clients: (
                 Series(f"{clients} clients" if clients > 1 else "1 client", "TPS", more=True),
                 Series("", "ms", more=False),
+                Series("", "p99.9 ms", more=False),
                 Series("", "flushes/s", more=False),
             )
             for clients in CLIENTS
@@ -32,16 +33,17 @@ class Commit(Bench):
 
     @property
     def series(self) -> list[Series]:
-        return [series for triple in self._series.values() for series in triple]
+        return [series for each in self._series.values() for series in each]
 
     async def measure(self, side: Side, say: Say) -> None:
         directory = self._server.server.data.parent
-        for clients, (rates, latencies, flushed) in self._series.items():
+        for clients, (rates, latencies, tails, flushed) in self._series.items():
             before = flushes(directory)
             result = await self._server.transactions(clients, self._seconds)
             after = flushes(directory)
             rates.add(side.name, result.tps)
             latencies.add(side.name, result.latency_ms)
+            tails.add(side.name, result.p999_ms)
             if before is not None and after is not None:
                 flushed.add(side.name, (after - before) / self._seconds)
             say(f"{side.name}: {clients} clients, {result.tps:.0f} TPS, {result.latency_ms:.2f} ms")

@@ -18,6 +18,7 @@ from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.tls.own_credentials import use_credentials
+from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.child_process import ChildProcess
 from walkeeper_lab.local.local_tls import LocalTls, TlsMaker
@@ -64,8 +65,8 @@ class Receivers:
 
     name = "pg_receivewal"
 
-    def __init__(self, server: PostgreSQL, directory: Path) -> None:
-        self._server = server
+    def __init__(self, server: PostgreSQL, directory: Path, cables: Cables) -> None:
+        self._server, self._cables = server, cables
         self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
         self._directories = [directory / name for name in self._names]
         self.victims = [self._receiver(directory, name) for name in self._names]
@@ -74,7 +75,8 @@ class Receivers:
         programs, target = self._server.programs, directory / name
         target.mkdir(mode=0o700)
         programs.own(target)
-        connection = f"host={HOST} port={self._server.port} user={USER} application_name={name}"
+        port = self._cables.to(self._server.port)
+        connection = f"host={HOST} port={port} user={USER} application_name={name}"
         return ChildProcess(
             name,
             (
@@ -131,13 +133,20 @@ class Safekeepers:
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         tls: LocalTls | None = None,
+        cables: Cables | None = None,
     ) -> None:
-        """Take the safekeepers of the side `beside`, with other options, unless it is None."""
+        """Take the safekeepers of the side `beside`, with other options, unless it is None.
+
+        `addresses` is where all others reach them, through the cables.
+        """
         self.name, self._server, self.cluster, self._tls = name, server, cluster, tls
-        self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
-        if beside is not None:
-            self.addresses = beside.addresses
-        daemons_of = daemons.safekeepers(directory, self.addresses, options, environment, tls)
+        if beside is None:
+            cables = cables or Cables()
+            self._listens = tuple((HOST, free_port()) for _ in range(RECEIVERS))
+            self.addresses = tuple((host, cables.to(port)) for host, port in self._listens)
+        else:
+            self._listens, self.addresses = beside._listens, beside.addresses
+        daemons_of = daemons.safekeepers(directory, self._listens, options, environment, tls)
         self.victims = list(daemons_of.values())
         named = ["--cluster", cluster, "--slot", NAME, "--application-name", NAME]
         if tls is not None:
@@ -162,12 +171,20 @@ class Safekeepers:
                 await child.stop()
 
 
-def sides_of_tls(server: PostgreSQL, directory: Path, make_tls: TlsMaker) -> list[Side]:
+def sides_of_all(server: PostgreSQL, directory: Path, cables: Cables) -> list[Side]:
+    """Return the three kinds of receivers."""
+    ours = Safekeepers(server, directory, cables=cables)
+    return [Nobody(), Receivers(server, directory, cables), ours]
+
+
+def sides_of_tls(
+    server: PostgreSQL, directory: Path, cables: Cables, make_tls: TlsMaker
+) -> list[Side]:
     """Return the same safekeepers twice: plain, and with TLS and certificates on every link.
 
     The primary's own port stays as it is.
     """
-    plain = Safekeepers(server, directory)
+    plain = Safekeepers(server, directory, cables=cables)
     tls = make_tls(directory / "tls")
     return [plain, Safekeepers(server, directory, name=WITH_TLS, beside=plain, tls=tls)]
 
