@@ -5,7 +5,8 @@
 At most `ahead` segments wait in the spool. The process ends after the log's last committed whole
 segment, when no segment was taken for a while, or at the first error. It also ends when its
 directory or the server is gone. `restore` itself then fetches the other segments on request. The
-process is a fork, so that it imports nothing. It keeps its parent's connection to `source`.
+process is a fork, so that it imports next to nothing. It keeps its parent's connection to `source`.
+A thread syncs a segment and puts it in place while the next one is fetched.
 
 The process always ends with 0. A postmaster that is process 1, as in a container, adopts this
 process. The postmaster would take any other exit code for the crash of a server process.
@@ -86,21 +87,32 @@ def _leave_the_server(source: Safekeeper) -> None:
 
 
 def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int) -> None:
-    path = os.path.join(folder, wanted.name)
+    from concurrent.futures import ThreadPoolExecutor
+
+    path, has_more = os.path.join(folder, wanted.name), True
     _create(path + PART)
-    while _wait_for_room(folder, ahead):
-        fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
-        sync_path(path + PART)
-        # The next segment is announced before this one is in place, so that its request waits.
-        done, has_more = path, wanted.advance()
-        path = os.path.join(folder, wanted.name)
-        if has_more:
-            _create(path + PART)
-        os.rename(done + PART, done)
-        if not has_more:
-            sync_path(folder)
-            return
-    remove_folder(folder)
+    with ThreadPoolExecutor(1) as disk:
+        placed = disk.submit(int)
+        while has_more and _wait_for_room(folder, ahead):
+            fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
+            placed.result()
+            # The next segment is announced before this one is in place, so that its request waits.
+            done, has_more = path, wanted.advance()
+            path = os.path.join(folder, wanted.name)
+            if has_more:
+                _create(path + PART)
+            placed = disk.submit(_sync_and_name, done)
+        placed.result()
+    if has_more:
+        remove_folder(folder)
+    else:
+        sync_path(folder)
+
+
+def _sync_and_name(path: str) -> None:
+    """Give a segment its name, once it is on disk."""
+    sync_path(path + PART)
+    os.rename(path + PART, path)
 
 
 def _wait_for_room(folder: str, ahead: int) -> bool:

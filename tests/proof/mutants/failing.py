@@ -40,6 +40,9 @@ COUNTS_ANYBODY = Edit(
     "[m if m.attached else NOBODY for m in self.members]",
 )
 
+PREFETCHING = "tests/cli/test_prefetching.py::test_"
+NO_RESTORE = "the simulator runs no `restore`"
+
 FAILING = (
     Mutant(
         "failed-fsync-is-forgotten",
@@ -182,5 +185,27 @@ FAILING = (
                 "asked.flush_lsn",
             ),
         ),
+    ),
+    Mutant(
+        "prefetched-segment-is-named-before-its-sync",
+        "prefetching",
+        "a segment that was fetched ahead has its name only when it is on disk",
+        (Edit("_sync_and_name", "sync_path(path + PART)", "pass"),),
+        turns_red=PREFETCHING + "a_segment_that_cannot_be_synced_gets_no_name",
+        why_named=NO_RESTORE,
+    ),
+    Mutant(
+        "prefetcher-waits-for-each-sync",
+        "prefetching",
+        "the next segment is fetched while one is synced",
+        (
+            Edit(
+                "_fetch_ahead",
+                "placed = disk.submit(_sync_and_name, done)",
+                "placed = disk.submit(_sync_and_name, done)\nplaced.result()",
+            ),
+        ),
+        turns_red=PREFETCHING + "the_next_segment_is_fetched_while_one_is_synced",
+        why_named=NO_RESTORE,
     ),
 )
