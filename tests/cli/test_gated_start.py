@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from tests.support.gated_starts import ROLES, RULES, own_files, server_door  # noqa: F401
 from tests.support.postgres_server import PostgresServer, initialised_directory
 from tests.support.waiting import wait_until
 from walkeeper_admin import gated_server
@@ -34,21 +35,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.control_data import CRC_OFFSETS, State
 from walkeeper_restore.standby_check.checking import Checked, Where
 
-ROLES = ("postgres", "replicator")
-RULES = "local all all trust\nhost all app 10.0.0.0/24 scram-sha-256\n"
 LOG = Where((("127.0.0.1", 1),), "main")
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> OwnFiles:
-    (tmp_path / "pg_hba.conf").write_text(RULES)
-    names = ("postgresql.conf", "pg_hba.conf", "pg_ident.conf")
-    return OwnFiles(*(str(tmp_path / name) for name in names))
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path / "data.gate")
 
 
 def rules_of(tmp_path: Path) -> str:
