@@ -33,6 +33,7 @@ from walkeeper_common.ancestry.ancestry_facts import SameBranch, Unknown, Verdic
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.control_data import CRC_OFFSETS, State
+from walkeeper_proposer.postgres.primary_sql import NotConnected
 from walkeeper_restore.standby_check.checking import Checked, Where
 
 LOG = Where((("127.0.0.1", 1),), "main")
@@ -209,6 +210,34 @@ def test_a_refusal_is_said_once_and_the_wait_goes_on(
     opened = waited(door, door.close(own, ROLES), said)
     assert opened is not None and opened.lsn == 7 and door.ticket() is None
     assert said == ["closed: no names"] and server.reloads == 1
+
+
+def test_a_refusal_that_goes_on_is_said_again_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    Server(monkeypatch, *[Refused("no names")] * 3, Lsn(7))
+    monkeypatch.setattr(gated_server, "SAY_EVERY_S", 0)
+    said: list[str] = []
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said == ["closed: no names"] * 3
+
+
+def test_a_server_that_does_not_answer_yet_is_said_only_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    answers = (Refused("no names"), NotConnected("up"), Refused("no names"))
+    Server(monkeypatch, *answers, Lsn(7))
+    said: list[str] = []
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said == ["closed: no names"]
+    Server(monkeypatch, *answers, Lsn(7))
+    monkeypatch.setattr(gated_server, "SAY_EVERY_S", 0)
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said[1:] == [
+        "closed: no names",
+        "closed: no SQL connection to the primary: up",
+        "closed: no names",
+    ]
 
 
 def test_a_later_start_is_not_opened(

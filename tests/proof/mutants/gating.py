@@ -237,6 +237,22 @@ GATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "refusal-is-said-once-for-ever",
+        "gate",
+        "the wait says its reason again and again",
+        (Edit("_News.say", "self._last_text.clear()"),),
+        turns_red=START + "a_refusal_that_goes_on_is_said_again_when_it_is_due",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "starting-server-is-news",
+        "gate",
+        "a server that does not answer yet is no news",
+        (Edit("_News.say", "isinstance(error, NotConnected)", "False"),),
+        turns_red=START + "a_server_that_does_not_answer_yet_is_said_only_when_it_is_due",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "wrong-option-ends-the-wait",
         "gate",
         "the wait goes on after each error, since a promotion may open the server",
