@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.status_documents import LEADER, asked
-from walkeeper_admin.status import asked_primary
+from walkeeper_admin.primarys_answer import asked_primary
 from walkeeper_common.errors import Refused
 from walkeeper_lab.live_status import primary_state
 from walkeeper_proposer.postgres import primary_sql, sync_state
