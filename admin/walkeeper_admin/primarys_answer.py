@@ -1,33 +1,39 @@
-"""The primary's own answer to `status --dsn`, in the form of the proposer's report."""
+"""The primary's own answer to `status --dsn`: the form of the proposer's report, and its door."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from walkeeper_admin.primary.door import STATE_PARAMETER
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_common.operator_text.times import shown_time
 
 CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
+GATE = "SELECT nullif(current_setting($1, true), '')"
 
 
 async def asked_primary(
     dsn: str, proposer: dict[str, Any] | None, reported: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Ask the primary itself, and return its state in the form of the proposer's report.
+    """Ask the primary itself. Return `primary`, in the form of the proposer's report, and `gate`.
 
-    Raise Refused without an answer, which tells nothing about the proposer's connection.
+    `gate` is the state of the door of `walkeeper gate --exec`, or None after another start. Raise
+    Refused without an answer, which tells nothing about the proposer's connection.
 
     The time of the last change is the report's if the report agrees. A role without pg_monitor
     sees no state, so there the report says if WAL comes."""
-    found = await _primarys_answer(dsn, proposer)
+    found, gate = await _primarys_answer(dsn, proposer)
     last = reported or {}
     if found["streaming"] is None:
         found["streaming"] = bool(last.get("streaming"))
     is_same = all(last.get(name) == found[name] for name in CHANGES)
-    return {**found, "since": last.get("since") if is_same else None}
+    primary = {**found, "since": last.get("since") if is_same else None}
+    return {"primary": primary, "gate": gate}
 
 
-async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
+async def _primarys_answer(
+    dsn: str, proposer: dict[str, Any] | None
+) -> tuple[dict[str, Any], str | None]:
     from walkeeper_proposer.postgres.primary_sql import connected
     from walkeeper_proposer.postgres.sync_state import ABSENT, commits_of
 
@@ -36,8 +42,9 @@ async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[st
     facts |= {"since": None, "waiting": 0, "waiting_since": None, "lowered": [], "error": None}
     async with connected(dsn) as sql:
         commits = await commits_of(sql, name)
+        gate: str | None = await sql.fetchval(GATE, STATE_PARAMETER)
     absent = commits.sync_state == ABSENT
-    return {
+    answer = {
         **facts,
         "connected": not absent,
         "streaming": commits.streaming,
@@ -47,3 +54,4 @@ async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[st
         "lowered": list(commits.lowered),
         "error": f"no proposer {name} is connected to it" if absent else None,
     }
+    return answer, gate

@@ -15,6 +15,7 @@ from walkeeper_admin.log_verdict import (
     State,
     Verdict,
     ignoring,
+    is_gated,
     judge,
     name_of,
     number_of,
@@ -94,10 +95,10 @@ async def gather(
     name_silent(lines, document["cluster"])
     document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
     known = document["cluster"]
-    known["dsn_error"] = None
+    known["dsn_error"] = known["gate"] = None
     if dsn is not None:
         try:
-            known["primary"] = await asked_primary(dsn, known["proposer"], known["primary"])
+            known |= await asked_primary(dsn, known["proposer"], known["primary"])
         except Refused as error:
             known["dsn_error"] = str(error)
     return with_verdict(document)
@@ -372,7 +373,8 @@ def table(document: dict[str, Any]) -> str:
     text.append(f"cluster {cluster['name']}: {found.text}{shown}")
     if cluster["members"]:
         primary = primary_line(cluster.get("primary"), cluster.get("dsn_error"))
-        text.append(f"primary: {primary}")
+        closed = "; `walkeeper gate` keeps it closed to clients" if is_gated(cluster) else ""
+        text.append(f"primary: {primary}{closed}")
     text += [*zone_lines(cluster), *spare_lines(document)]
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_error_of(line)}" for line in broken]

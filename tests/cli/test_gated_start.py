@@ -17,8 +17,6 @@ from tests.support.gated_starts import ROLES, RULES, own_files, server_door  # n
 from tests.support.postgres_server import PostgresServer, initialised_directory
 from tests.support.waiting import wait_until
 from walkeeper_admin import gated_server
-from walkeeper_admin.check.finding import Grade
-from walkeeper_admin.check.primary_checks import from_primary
 from walkeeper_admin.closed_start import Opened
 from walkeeper_admin.gated_server import Guard, open_when_durable
 from walkeeper_admin.primary import gated_start
@@ -28,6 +26,7 @@ from walkeeper_admin.primary.gated_start import (
     may_show_more_than_the_log,
     prepare,
 )
+from walkeeper_admin.primarys_answer import asked_primary
 from walkeeper_cli.program import run
 from walkeeper_common.ancestry.ancestry_facts import SameBranch, Unknown, Verdict
 from walkeeper_common.errors import Refused
@@ -340,21 +339,17 @@ def own_children() -> set[str]:
 
 
 @pytest.mark.postgres
-def test_check_fails_while_a_server_is_closed() -> None:
-    def grades() -> list[Grade]:
-        found = asyncio.run(from_primary(server.dsn(), "walkeeper", "walkeeper"))
-        return [finding.grade for finding in found if finding.check == "gate"]
+def test_a_server_tells_whether_its_door_is_closed() -> None:
+    def gate() -> str | None:
+        state: str | None = asyncio.run(asked_primary(server.dsn(), None, None))["gate"]
+        return state
 
     with PostgresServer.create() as server:
-        assert not grades(), "a server of another start"
-        server.configure({STATE_PARAMETER: "closed"})
-        server.reload()
-        wait_until(lambda: server.sql(f"SHOW {STATE_PARAMETER}") == "closed")
-        assert grades() == [Grade.FAILED]
-        server.configure({STATE_PARAMETER: "open"})
-        server.reload()
-        wait_until(lambda: server.sql(f"SHOW {STATE_PARAMETER}") == "open")
-        assert not grades()
+        assert gate() is None, "a server of another start"
+        for state in ("closed", "open"):
+            server.configure({STATE_PARAMETER: state})
+            server.reload()
+            wait_until(lambda: gate() == state)  # noqa: B023
 
 
 @pytest.mark.parametrize(
