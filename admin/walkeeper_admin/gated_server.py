@@ -20,6 +20,7 @@ from walkeeper_admin.primary.running_server import refuse_another
 from walkeeper_common.ancestry.ancestry_facts import SameBranch
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.last_text import LastText
 from walkeeper_proposer.postgres.primary_sql import NotConnected, connected
 from walkeeper_restore.standby_check.checking import Where, check, explained
 from walkeeper_restore.standby_check.data_directory import LocalFiles
@@ -43,14 +44,18 @@ class _News:
     """Says refusals: each new one at once, and the last one again every SAY_EVERY_S."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._said = say, ""
+        self._say, self._last_text = say, LastText()
         self._say_at_s = asyncio.get_running_loop().time() + SAY_EVERY_S
 
     def say(self, state: str, error: WalkeeperError) -> None:
-        now_s, text = asyncio.get_running_loop().time(), f"{state}: {error}"
-        is_news = text != self._said and not isinstance(error, NotConnected)
-        if is_news or now_s >= self._say_at_s:
-            self._said, self._say_at_s = text, now_s + SAY_EVERY_S
+        now_s = asyncio.get_running_loop().time()
+        is_due = now_s >= self._say_at_s
+        if is_due:
+            self._last_text.clear()
+        elif isinstance(error, NotConnected):  # the server may be starting
+            return
+        if self._last_text.changes_to(text := f"{state}: {error}"):
+            self._say_at_s = now_s + SAY_EVERY_S
             self._say(text)
 
 

@@ -111,8 +111,8 @@ def judge(document: dict[str, Any]) -> Verdict:
     blocking = _blocking(cluster, lines, members)
     if blocking is not None:
         blocking = replace(blocking, since=_hang_since(cluster))
-        return Verdict(blocking.state, blocking.text, (blocking, *members))
-    reasons = [*_unanswered(cluster), *_hanging(cluster, lines)]
+        return Verdict(blocking.state, blocking.text, (blocking, *_gated(cluster), *members))
+    reasons = [*_unanswered(cluster), *_hanging(cluster, lines), *_gated(cluster)]
     if (text := _under_way(cluster, lines)) is not None:
         reasons.append(_warning("replacing", text, CHANGE_REMEDY))
     reasons += members
@@ -337,6 +337,24 @@ def _unanswered(cluster: dict[str, Any]) -> list[Reason]:
         return [Reason("primary_down", State.CRITICAL, found.text, found.remedy)]
     state = State.CRITICAL if found.is_critical else State.WARNING
     return [Reason("primary_not_asked", state, found.text, found.remedy)]
+
+
+def _gated(cluster: dict[str, Any]) -> list[Reason]:
+    """Return a reason while `walkeeper gate --exec` keeps clients out, as `--dsn` answers."""
+    if not is_gated(cluster):
+        return []
+    text = (
+        "`walkeeper gate` keeps the primary closed to clients: no quorum has all WAL that it shows"
+    )
+    remedy = (
+        "bring the quorum and the proposer back; if no gate runs any more: `walkeeper gate --wait`"
+    )
+    return [Reason("gated", State.CRITICAL, text, remedy)]
+
+
+def is_gated(cluster: dict[str, Any]) -> bool:
+    """Return True if the primary is closed to clients, as its own answer says."""
+    return cluster.get("gate") == "closed"
 
 
 def _unsynced(lines: Sequence[dict[str, Any]]) -> list[str]:

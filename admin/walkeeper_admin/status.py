@@ -15,6 +15,7 @@ from walkeeper_admin.log_verdict import (
     State,
     Verdict,
     ignoring,
+    is_gated,
     judge,
     name_of,
     number_of,
@@ -31,20 +32,18 @@ from walkeeper_admin.member_sets import (
     zone_facts,
     zone_lines,
 )
-from walkeeper_admin.primary.standby_names import DEFAULT_NAME
+from walkeeper_admin.primarys_answer import asked_primary
 from walkeeper_admin.silent_members import name_silent
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, Unreachable
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import printable
-from walkeeper_common.operator_text.times import shown_time
 from walkeeper_common.quorum import member_id
 from walkeeper_common.shell.safekeeper_links.safekeeper_client import Hangs, ask
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
-CHANGES = ("connected", "streaming", "sync_state")  # `since` is the time of their last one
 AGAIN_S, REPORT_AGE_S = 0.2, 2.0  # between two questions, and the age of a report at most
 COLUMNS = (
     "version",
@@ -96,10 +95,10 @@ async def gather(
     name_silent(lines, document["cluster"])
     document["spares"] = shown_spares(facts or {}, [*answers, *of_spares])
     known = document["cluster"]
-    known["dsn_error"] = None
+    known["dsn_error"] = known["gate"] = None
     if dsn is not None:
         try:
-            known["primary"] = await asked_primary(dsn, known["proposer"], known["primary"])
+            known |= await asked_primary(dsn, known["proposer"], known["primary"])
         except Refused as error:
             known["dsn_error"] = str(error)
     return with_verdict(document)
@@ -131,45 +130,6 @@ def with_verdict(document: dict[str, Any]) -> dict[str, Any]:
     found = judge(document)
     reasons = [reason.shown() for reason in found.reasons]
     return {"verdict": found.shown(), "reasons": reasons, **document}
-
-
-async def asked_primary(
-    dsn: str, proposer: dict[str, Any] | None, reported: dict[str, Any] | None
-) -> dict[str, Any]:
-    """Ask the primary itself, and return its state in the form of the proposer's report.
-
-    Raise Refused without an answer, which tells nothing about the proposer's connection.
-
-    The time of the last change is the report's if the report agrees. A role without pg_monitor
-    sees no state, so there the report says if WAL comes."""
-    found = await _primarys_answer(dsn, proposer)
-    last = reported or {}
-    if found["streaming"] is None:
-        found["streaming"] = bool(last.get("streaming"))
-    is_same = all(last.get(name) == found[name] for name in CHANGES)
-    return {**found, "since": last.get("since") if is_same else None}
-
-
-async def _primarys_answer(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
-    from walkeeper_proposer.postgres.primary_sql import connected
-    from walkeeper_proposer.postgres.sync_state import ABSENT, commits_of
-
-    name = proposer["application_name"] if proposer else DEFAULT_NAME
-    facts: dict[str, Any] = {"connected": False, "streaming": False, "sync_state": None}
-    facts |= {"since": None, "waiting": 0, "waiting_since": None, "lowered": [], "error": None}
-    async with connected(dsn) as sql:
-        commits = await commits_of(sql, name)
-    absent = commits.sync_state == ABSENT
-    return {
-        **facts,
-        "connected": not absent,
-        "streaming": commits.streaming,
-        "sync_state": commits.sync_state,
-        "waiting": commits.waiting,
-        "waiting_since": shown_time(commits.waiting_since),
-        "lowered": list(commits.lowered),
-        "error": f"no proposer {name} is connected to it" if absent else None,
-    }
 
 
 async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str, Any]:
@@ -413,7 +373,8 @@ def table(document: dict[str, Any]) -> str:
     text.append(f"cluster {cluster['name']}: {found.text}{shown}")
     if cluster["members"]:
         primary = primary_line(cluster.get("primary"), cluster.get("dsn_error"))
-        text.append(f"primary: {primary}")
+        closed = "; `walkeeper gate` keeps it closed to clients" if is_gated(cluster) else ""
+        text.append(f"primary: {primary}{closed}")
     text += [*zone_lines(cluster), *spare_lines(document)]
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_error_of(line)}" for line in broken]

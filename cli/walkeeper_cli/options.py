@@ -433,6 +433,19 @@ answer_timeout_option = option(
 progress_timeout_option = option(
     "--timeout", type=Timeout(), help="Give up after this long without progress.  [default: wait]"
 )
+step_timeout_option = option(
+    "--timeout",
+    type=Timeout(),
+    default="60s",
+    show_default=True,
+    help="The time limit of each step.",
+)
+promoted_slot_option = option(
+    "--slot",
+    type=SlotName(),
+    help="The replication slot of the proposer that the promoted standby gets.  "
+    "[default: walkeeper[_CLUSTER]]",
+)
 
 
 def together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:

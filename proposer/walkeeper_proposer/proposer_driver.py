@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
@@ -28,7 +29,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     Effect,
     Event,
     IdentifyPrimary,
-    Note,
     PauseStreaming,
     ReadPrimary,
     Report,

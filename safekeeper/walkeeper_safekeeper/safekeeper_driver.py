@@ -20,6 +20,7 @@ from typing import TypeAlias, assert_never, cast
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import FRAME_HEAD, MEMORY_BYTES_MAX
@@ -32,7 +33,6 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     EndReaders,
     Event,
     FindRecordEnd,
-    Note,
     Persist,
     ReadWal,
     Received,

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from tests.cli.status_documents import LEADER, asked
-from walkeeper_admin.status import asked_primary
+from walkeeper_admin.check.finding import Grade
+from walkeeper_admin.check.status_checks import from_status
+from walkeeper_admin.primary.door import STATE_PARAMETER
+from walkeeper_admin.primarys_answer import asked_primary
+from walkeeper_admin.status import table
 from walkeeper_common.errors import Refused
 from walkeeper_lab.live_status import primary_state
 from walkeeper_proposer.postgres import primary_sql, sync_state
@@ -27,15 +31,23 @@ def told(
     answer: Commits | Refused, report: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
     let_answer(answer, monkeypatch)
-    return asyncio.run(asked_primary("host=db1", LEADER, report))
+    found: dict[str, Any] = asyncio.run(asked_primary("host=db1", LEADER, report))["primary"]
+    return found
 
 
-def let_answer(answer: Commits | Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the primary give this answer to each SQL session."""
+def let_answer(
+    answer: Commits | Refused, monkeypatch: pytest.MonkeyPatch, gate: str | None = None
+) -> None:
+    """Let the primary give this answer to each SQL session; `gate` is the state of its door."""
+
+    class Sql:
+        async def fetchval(self, statement: str, parameter: str) -> str | None:
+            assert parameter == STATE_PARAMETER
+            return gate
 
     @asynccontextmanager
-    async def connected(dsn: str) -> AsyncIterator[None]:
-        yield None
+    async def connected(dsn: str) -> AsyncIterator[Sql]:
+        yield Sql()
 
     async def commits(*_: object) -> Commits:
         if isinstance(answer, Refused):
@@ -116,6 +128,30 @@ def test_a_command_that_is_answered_has_no_error(monkeypatch: pytest.MonkeyPatch
         found = asked(heard, monkeypatch, extra={"primary": REPORT}, dsn=dsn)
         assert found["cluster"]["dsn_error"] is None and found["verdict"]["state"] == "OK"
         assert primary_state(found) == "walkeeper streaming as sync"
+
+
+@pytest.mark.parametrize("ports", [(1, 2, 3), (1,)], ids=("quorum", "no quorum"))
+def test_a_closed_primary_is_named(ports: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` said that all is well while `walkeeper gate` kept every client out."""
+    let_answer(Commits("sync", streaming=True), monkeypatch, gate="closed")
+    found = asked(dict.fromkeys(ports, LEADER), monkeypatch, dsn="host=db1")
+    assert found["cluster"]["gate"] == "closed" and found["verdict"]["state"] != "OK"
+    (reason,) = [each for each in found["reasons"] if each["code"] == "gated"]
+    assert reason["state"] == "CRITICAL" and "gate --wait" in reason["remedy"]
+    shown = table(found).splitlines()
+    assert "primary: streaming, sync; `walkeeper gate` keeps it closed to clients" in shown
+    findings = {each.check: each for each in from_status(found)}
+    assert findings["gate"].grade is Grade.FAILED and findings["gate"].why == "clients are refused"
+
+
+@pytest.mark.parametrize("gate", ["open", None])
+def test_a_primary_that_is_open_has_no_reason(
+    gate: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_answer(Commits("sync", streaming=True), monkeypatch, gate=gate)
+    found = asked(dict.fromkeys((1, 2, 3), LEADER), monkeypatch, dsn="host=db1")
+    assert found["cluster"]["gate"] == gate and found["verdict"]["state"] == "OK"
+    assert "closed to clients" not in table(found)
 
 
 class Session:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gated_starts import ROLES, RULES, own_files, server_door  # noqa: F401
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from walkeeper_admin import gated_server
@@ -20,21 +21,6 @@ from walkeeper_admin.primary.hba_rules import narrowed
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_restore.verdict import Misconfigured
-
-ROLES = ("postgres", "replicator")
-RULES = "local all all trust\n"
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> OwnFiles:
-    (tmp_path / "pg_hba.conf").write_text(RULES)
-    names = ("postgresql.conf", "pg_hba.conf", "pg_ident.conf")
-    return OwnFiles(*(str(tmp_path / name) for name in names))
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path / "data.gate")
 
 
 @pytest.fixture(scope="module")

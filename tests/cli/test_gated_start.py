@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from tests.support.gated_starts import ROLES, RULES, own_files, server_door  # noqa: F401
 from tests.support.postgres_server import PostgresServer, initialised_directory
 from tests.support.waiting import wait_until
 from walkeeper_admin import gated_server
-from walkeeper_admin.check.finding import Grade
-from walkeeper_admin.check.primary_checks import from_primary
 from walkeeper_admin.closed_start import Opened
 from walkeeper_admin.gated_server import Guard, open_when_durable
 from walkeeper_admin.primary import gated_start
@@ -27,28 +26,16 @@ from walkeeper_admin.primary.gated_start import (
     may_show_more_than_the_log,
     prepare,
 )
+from walkeeper_admin.primarys_answer import asked_primary
 from walkeeper_cli.program import run
 from walkeeper_common.ancestry.ancestry_facts import SameBranch, Unknown, Verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.control_data import CRC_OFFSETS, State
+from walkeeper_proposer.postgres.primary_sql import NotConnected
 from walkeeper_restore.standby_check.checking import Checked, Where
 
-ROLES = ("postgres", "replicator")
-RULES = "local all all trust\nhost all app 10.0.0.0/24 scram-sha-256\n"
 LOG = Where((("127.0.0.1", 1),), "main")
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> OwnFiles:
-    (tmp_path / "pg_hba.conf").write_text(RULES)
-    names = ("postgresql.conf", "pg_hba.conf", "pg_ident.conf")
-    return OwnFiles(*(str(tmp_path / name) for name in names))
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path / "data.gate")
 
 
 def rules_of(tmp_path: Path) -> str:
@@ -224,6 +211,34 @@ def test_a_refusal_is_said_once_and_the_wait_goes_on(
     assert said == ["closed: no names"] and server.reloads == 1
 
 
+def test_a_refusal_that_goes_on_is_said_again_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    Server(monkeypatch, *[Refused("no names")] * 3, Lsn(7))
+    monkeypatch.setattr(gated_server, "SAY_EVERY_S", 0)
+    said: list[str] = []
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said == ["closed: no names"] * 3
+
+
+def test_a_server_that_does_not_answer_yet_is_said_only_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    answers = (Refused("no names"), NotConnected("up"), Refused("no names"))
+    Server(monkeypatch, *answers, Lsn(7))
+    said: list[str] = []
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said == ["closed: no names"]
+    Server(monkeypatch, *answers, Lsn(7))
+    monkeypatch.setattr(gated_server, "SAY_EVERY_S", 0)
+    assert waited(door, door.close(own, ROLES), said) is not None
+    assert said[1:] == [
+        "closed: no names",
+        "closed: no SQL connection to the primary: up",
+        "closed: no names",
+    ]
+
+
 def test_a_later_start_is_not_opened(
     monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
 ) -> None:
@@ -324,21 +339,17 @@ def own_children() -> set[str]:
 
 
 @pytest.mark.postgres
-def test_check_fails_while_a_server_is_closed() -> None:
-    def grades() -> list[Grade]:
-        found = asyncio.run(from_primary(server.dsn(), "walkeeper", "walkeeper"))
-        return [finding.grade for finding in found if finding.check == "gate"]
+def test_a_server_tells_whether_its_door_is_closed() -> None:
+    def gate() -> str | None:
+        state: str | None = asyncio.run(asked_primary(server.dsn(), None, None))["gate"]
+        return state
 
     with PostgresServer.create() as server:
-        assert not grades(), "a server of another start"
-        server.configure({STATE_PARAMETER: "closed"})
-        server.reload()
-        wait_until(lambda: server.sql(f"SHOW {STATE_PARAMETER}") == "closed")
-        assert grades() == [Grade.FAILED]
-        server.configure({STATE_PARAMETER: "open"})
-        server.reload()
-        wait_until(lambda: server.sql(f"SHOW {STATE_PARAMETER}") == "open")
-        assert not grades()
+        assert gate() is None, "a server of another start"
+        for state in ("closed", "open"):
+            server.configure({STATE_PARAMETER: state})
+            server.reload()
+            wait_until(lambda: gate() == state)  # noqa: B023
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,9 +25,13 @@ from tests.proof.sim.oracle import (
     Reading,
     Violation,
 )
+from tests.proof.sim.proposer_claims import ProposerClaims
 from tests.support.faulty_disk import SECTOR, FaultyDisk
+from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_proposer.consensus.admission import LogEnd, lost_wal
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 START = Lsn(0x10000)
 FIRST, SECOND = Ballot(1, b"a" * 16), Ballot(2, b"b" * 16)
@@ -163,6 +169,43 @@ def test_a_server_that_has_the_log_is_not_refused_for_lost_wal() -> None:
     admission.check_lost("p1", START, has_it=False)
     with pytest.raises(Violation, match="p1 refused a server for lost WAL below 0/10000"):
         admission.check_lost("p1", START, has_it=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "had", "is_wrong"),
+    [
+        (b"abcd", b"abcd", True),
+        (b"abcd", b"abcX", False),
+        (b"abcd", b"abc", False),
+        (b"", b"", False),
+    ],
+    ids=("all", "other bytes", "less", "an empty log"),
+)
+def test_a_refusal_is_judged_by_the_bytes_of_the_server(
+    written: bytes, had: bytes, is_wrong: bool
+) -> None:
+    """A server behind the beginning of an empty log may pass it until its refusal is judged."""
+    authorship, end_lsn = Authorship(), START + len(written)
+    authorship.begins(FIRST, START)
+    authorship.wrote(FIRST, START, written)
+    history = (entry(FIRST, START),)
+    configuration: Any = None
+    log = LogEnd(configuration, history, end_lsn, end_lsn)
+    asked = PrimaryIdentity(7, 1, START - 1, 1 << 20, **SOUND_SERVER)
+    claims, admission = ProposerClaims(), Admission()
+    facts: Any = claims
+    facts.name, facts._check = "p1", SimpleNamespace(primary=asked, log=log)
+    maker = SimpleNamespace(read=lambda begin, end: had[begin - START : end - START])
+    facts.primary = SimpleNamespace(flush_lsn=START + len(had), maker=maker)
+    facts.oracles = SimpleNamespace(admission=admission, authorship=authorship)
+    refusal = lost_wal(asked, log)
+    assert refusal is not None
+    if is_wrong:
+        with pytest.raises(Violation, match="but the server has it"):
+            claims._judge_refusal(refusal)
+    else:
+        claims._judge_refusal(refusal)
+    claims._judge_refusal(f"{refusal}, or another reason")
 
 
 def test_a_power_cut_garbles_only_what_was_not_synced() -> None:

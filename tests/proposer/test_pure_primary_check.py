@@ -18,13 +18,13 @@ from tests.support.wal_maker import WalMaker
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict, with_older
 from walkeeper_proposer.consensus.proposer_events import (
     Effect,
-    Note,
     PrimaryIdentity,
     ReadPrimary,
     Send,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
+from walkeeper_replay.tuples import open_at_start
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
@@ -183,6 +184,34 @@ def test_a_transaction_is_seen_to_have_begun_before_the_wal_without_a_backup(
     code, out, said = history(capsys, "changes", *path)
     assert f"missing: transaction {row[0]} (1 in all): it began before this WAL" in said
     assert code == 1 and "named" in out
+
+
+def test_wal_that_does_not_say_what_was_open_where_it_begins_is_not_whole(
+    server: PostgresServer,
+    tmp_path: Path,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot with more than 64 subtransactions of one backend does not name them all."""
+    monkeypatch.setattr(open_at_start, "XIDS_MAX", 4)
+    with server.connect() as session:
+        session.execute("BEGIN")
+        session.execute("CREATE TABLE many (a int)")
+        for number in range(70):
+            session.execute(f"SAVEPOINT s{number}")
+            session.execute("INSERT INTO many VALUES (1)")
+        wal = later_wal(server, tmp_path / "wal")
+        server.sql("CREATE TABLE t (a int)", *["INSERT INTO t VALUES (1)"] * 5)
+        server.sql("INSERT INTO t VALUES (2)", "SELECT pg_switch_wal()")
+        later = str(server.sql("CREATE TABLE later AS SELECT 3 AS a", "SELECT txid_current() - 1"))
+        path = ("--path", copied(server, wal), "--database", "postgres")
+    code, out, said = history(capsys, "changes", *path)
+    assert code == 1 and "later" in out
+    assert "missing: range from 0/" in said and "no record says which transactions" in said
+    code, _, said = history(capsys, "changes", *path, "--allow-missing")
+    assert code == 0
+    code, out, said = history(capsys, "changes", *path, "--xid", later)
+    assert code == 0 and "later" in out and "missing" not in said
 
 
 def test_a_table_of_this_wal_is_named_by_its_file_if_the_catalogs_are_not_known(

@@ -36,6 +36,7 @@ from tests.support.scenario_words import (
     shown_message,
 )
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import LogKind, member_name
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.member_change import (
@@ -62,7 +63,6 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     EndReaders,
     Event,
     FindRecordEnd,
-    Note,
     Persist,
     ReadWal,
     Received,

@@ -21,6 +21,7 @@ from tests.support.scenario_words import (
 )
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import ProposerElected, Reject
@@ -237,7 +238,7 @@ class PlayedProposer:
                     at = message.start_lsn
                     stage.tell(f"{self.name} elected, sk{link + 1} parts", at=at)
                 stage.to_safekeeper(self, link + 1, message)
-            case p.Note("elected", _):
+            case Note("elected", _):
                 self._elected()
             case p.Report(commit_lsn):
                 self._report(commit_lsn)

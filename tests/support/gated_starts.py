@@ -2,6 +2,9 @@
 
 with gated(primary, installation, cluster.addresses) as server:
     server.start(); server.said(); server.guard()
+
+A test without a server imports `server_door` and `own_files` for its fixtures `door` and `own`.
+They are a door in `tmp_path`, and the server's own files beside it, with RULES.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.postgres_server import (
     PostgresServer,
     as_server_user,
@@ -23,13 +28,28 @@ from tests.support.postgres_server import (
 )
 from tests.support.restore_installation import Installation
 from tests.support.waiting import wait_until
-from walkeeper_admin.primary.door import Door
+from walkeeper_admin.primary.door import Door, OwnFiles
+
+ROLES = ("postgres", "replicator")
+RULES = "local all all trust\nhost all app 10.0.0.0/24 scram-sha-256\n"
 
 # With restore, all of ours that `gate` imports. psycopg reads a DSN.
 MORE_PACKAGES = (
     *("walkeeper_proposer", "walkeeper_fastpath", "walkeeper_admin", "asyncpg"),
     *("psycopg", "typing_extensions"),
 )
+
+
+@pytest.fixture(name="own")
+def own_files(tmp_path: Path) -> OwnFiles:
+    (tmp_path / "pg_hba.conf").write_text(RULES)
+    names = ("postgresql.conf", "pg_hba.conf", "pg_ident.conf")
+    return OwnFiles(*(str(tmp_path / name) for name in names))
+
+
+@pytest.fixture(name="door")
+def server_door(tmp_path: Path) -> Door:
+    return Door(tmp_path / "data.gate")
 
 
 class GatedServer:

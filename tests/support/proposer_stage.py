@@ -40,6 +40,7 @@ from tests.support.scenario_words import (
 from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.member_change import joint_with
 from walkeeper_common.wire.messages import (
@@ -65,7 +66,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     LinkLost,
     LinkUp,
     NonceWritten,
-    Note,
     Outcome,
     PauseStreaming,
     PrimaryIdentified,

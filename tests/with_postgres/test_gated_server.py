@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, walkeeper
 from tests.support.crashed_primary import Reader, crashed_with_a_waiting_commit, gets_in
 from tests.support.gated_starts import MORE_PACKAGES, GatedServer, gated
 from tests.support.postgres_server import PostgresServer, program, run_as_server_user
@@ -67,6 +67,8 @@ def test_a_crashed_primary_admits_clients_when_a_quorum_has_all(
         wait_until(lambda: primary.sql("SELECT pg_conf_load_time()") != loaded)
         wait_refused_more(reader)
         assert not reader.seen and primary.sql(STATE) == "closed"
+        shown = walkeeper("status", "--safekeepers", cluster.addresses, "--dsn", primary.dsn())
+        assert "; `walkeeper gate` keeps it closed to clients" in shown.stdout
         for safekeeper in cluster.safekeepers[1:]:
             safekeeper.start()
         wait_until(lambda: reader.seen == {1, 2})

@@ -8,7 +8,6 @@ import asyncpg
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
 from walkeeper_admin.closed_logs import RELEASE
-from walkeeper_admin.primary.door import STATE_PARAMETER
 from walkeeper_admin.primary.primary_settings import standby_names, warnings
 from walkeeper_admin.primary.requirements import FACTS, PrimaryFacts, lines_to_set
 from walkeeper_admin.primary.standby_names import requires
@@ -19,7 +18,6 @@ SLOT = """
 SELECT active, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS kept
 FROM pg_replication_slots WHERE slot_name = $1
 """
-GATE = "SELECT current_setting($1, true)"
 SLOT_BYTES_MAX = 1 << 30
 
 
@@ -31,7 +29,6 @@ async def from_primary(dsn: str, name: str, slot: str) -> list[Finding]:
                 await _settings(sql, slot),
                 await _slot(sql, slot),
                 await _names(sql, name),
-                *await _closed(sql),
             ]
     except Refused as error:
         why = "commits go through this server"
@@ -88,18 +85,6 @@ async def _slot(sql: asyncpg.Connection, slot: str) -> Finding:
         remedy = "see which member is slow: walkeeper status"
         return Finding("primary slot", Grade.WARNING, text, why, remedy)
     return ok("primary slot", f"slot {slot} is active and keeps {row['kept']:,} bytes")
-
-
-async def _closed(sql: asyncpg.Connection) -> list[Finding]:
-    """Return a finding if `walkeeper gate --exec` keeps clients out."""
-    if await sql.fetchval(GATE, STATE_PARAMETER) != "closed":
-        return []
-    text = "walkeeper gate has started the server closed, and has not opened it yet"
-    why = "clients are refused, because no quorum has all that the server shows"
-    remedy = (
-        "bring the quorum and the proposer back; if no gate runs any more: walkeeper gate --wait"
-    )
-    return [Finding("gate", Grade.FAILED, text, why, remedy)]
 
 
 async def _names(sql: asyncpg.Connection, name: str) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from walkeeper_admin.check.finding import Finding, Grade, ok
-from walkeeper_admin.log_verdict import judge, name_of
+from walkeeper_admin.log_verdict import Reason, judge, name_of
 from walkeeper_admin.member_sets import set_of
 from walkeeper_common.operator_text.counts import counted
 from walkeeper_common.operator_text.zones import shown_acks
@@ -17,6 +17,7 @@ SKEW_S_MAX = 5.0  # consensus needs no clock; logs, certificates and recovery to
 SLOT_BYTES_MAX = 1 << 30
 LAG_BYTES_MAX = 1 << 30
 GRADES = {"WARNING": Grade.WARNING, "CRITICAL": Grade.FAILED, "UNKNOWN": Grade.FAILED}
+CHECKS = {"gated": "gate"}  # by the code of a reason that is not of the members
 Lines = Sequence[dict[str, Any]]
 
 
@@ -41,8 +42,8 @@ def _members(document: dict[str, Any]) -> list[Finding]:
     cluster, reasons = document["cluster"], judge(document).reasons
     found = [
         Finding(
-            "members", GRADES[reason.state.name], reason.text, _why(reason.state.name),
-            f"{reason.remedy}; docs/runbooks.md#{reason.code}",
+            CHECKS.get(reason.code, "members"), GRADES[reason.state.name], reason.text,
+            _why(reason), f"{reason.remedy}; docs/runbooks.md#{reason.code}",
         )
         for reason in reasons
         if reason.code != "archive"
@@ -88,8 +89,10 @@ def _spares(document: dict[str, Any]) -> list[Finding]:
     return [ok("spares", f"{len(spares)} answer; {repair or 'no repair is needed'}")]
 
 
-def _why(state: str) -> str:
-    if state == "WARNING":
+def _why(reason: Reason) -> str:
+    if reason.code == "gated":
+        return "clients are refused"
+    if reason.state.name == "WARNING":
         return "one more failure can stop commits, or commits have no guarantee"
     return "commits hang, or cannot be judged"
 

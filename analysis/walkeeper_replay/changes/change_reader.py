@@ -57,6 +57,7 @@ from walkeeper_replay.changes.undescribed import (
     Undescribed,
     described_files,
     other_databases,
+    range_of_unsure,
     range_without_loads,
     tables_of_other_methods,
     undescribed_files,
@@ -196,12 +197,19 @@ class ChangeReader:
 
         Their changes from before are not known.
         """
-        begin = max(self._begin_lsn, start_lsn)
-        end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
-        commits = xids.commits.columns
-        tops = np.unique(commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)])
-        found: list[int] = tops[xids.began_before(tops)].tolist()
+        tops = self._committed(start_lsn, end_lsn)
+        found: list[int] = tops[self.history.xids.began_before(tops)].tolist()
         return found
+
+    def _committed(self, start_lsn: int, end_lsn: int | None) -> Column:
+        """Return the transactions of the range, without subtransactions."""
+        begin = max(self._begin_lsn, start_lsn)
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        commits = self.history.xids.commits.columns
+        tops: Column = np.unique(
+            commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)]
+        )
+        return tops
 
     @property
     def _begin_lsn(self) -> int:
@@ -243,6 +251,9 @@ class ChangeReader:
             for each in self.cut_off(start_lsn, end_lsn)
             if xid in (None, each)
         ]
+        tops = self._committed(start_lsn, end_lsn)
+        asked = tops if xid is None else tops[tops == xid]
+        found += range_of_unsure(self.history, asked, self._begin_lsn)
         if names:
             at = self.history.end_lsn if end_lsn is None else end_lsn
             found += unnamed_heirs(

@@ -17,6 +17,7 @@ from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
+from walkeeper_wal.records.segment import Column
 
 UNNAMED = (
     "this WAL does not say whose it is; if it is a table's, its changes are missing; give a base "
@@ -41,11 +42,15 @@ BULK_LOADS = (
 NOT_HEAP = (
     "it is of access method {} (pg_am.oid), and not of heap: what was changed there is missing"
 )
+START_NOT_KNOWN = (
+    "no record says which transactions were open where this WAL begins, and what they had changed "
+    "before is missing; give a base backup (--base, in Spark the option base)"
+)
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
 
 class Undescribed(NamedTuple):
-    """A file, table, database, transaction, or the part of a range before an LSN."""
+    """A file, table, database, transaction, or the part of a range before or from an LSN."""
 
     kind: str
     place: str
@@ -92,6 +97,13 @@ def range_without_loads(
     if end_lsn is not None and end_lsn <= since:
         return []
     return [Undescribed("range", f"from {Lsn(since)}", BULK_LOADS.format(Lsn(since)))]
+
+
+def range_of_unsure(history: CatalogHistory, xids: Column, begin_lsn: int) -> list[Undescribed]:
+    """Return the range if some of these transactions may have begun before, and nothing says so."""
+    if not history.xids.may_have_begun_before(xids).any():
+        return []
+    return [Undescribed("range", f"from {Lsn(begin_lsn)}", START_NOT_KNOWN)]
 
 
 def tables_of_other_methods(

@@ -2,10 +2,12 @@
 
     start = OpenAtStart(); start.add(batch) again and again; start.below -> 783 or None
     start.shows_end(xid)     False if the transaction may have ended before the WAL
+    start.unsure_up_to       the last xid that may have begun before; None if `below` says all
 
 xids are given out in order. The first record of running transactions names those that are open,
 and the next xid. A smaller xid that is not open there and has no record ended before the WAL.
-Contract: each transaction below `below` had begun before. Others may have.
+Contract: each transaction below `below` had begun before. Others may have. Without a usable record
+among XIDS_MAX transactions the search ends, and `below` stays None.
 """
 
 from __future__ import annotations
@@ -37,6 +39,12 @@ class OpenAtStart:
     def is_decided(self) -> bool:
         """Return whether no further record can change the answers."""
         return self._next_xid is not None
+
+    @property
+    def unsure_up_to(self) -> int | None:
+        """Return the last xid that may have begun before, or None unless the search has ended."""
+        # The next xid of a snapshot has no record before the snapshot.
+        return self._next_xid if self._next_xid in self._known else None
 
     def shows_end(self, xid: int) -> bool:
         """Return False if the transaction may have ended before the WAL.

@@ -154,6 +154,14 @@ class Xids:
                 before |= (xids.astype(np.int64) - bound) & 0xFFFFFFFF >= 0x80000000
         return before
 
+    def may_have_begun_before(self, xids: Column) -> Column:
+        """Return a mask of the transactions of which the WAL does not tell whether they had."""
+        last = self._start.unsure_up_to
+        if last is None:
+            return np.zeros(len(xids), bool)
+        mask: Column = (last - xids.astype(np.int64)) & 0xFFFFFFFF < 0x80000000
+        return mask
+
     def updater(self, multixact: int) -> int:
         """Return the member that updated or deleted, 0 if there is none, or NOT_KNOWN."""
         if multixact in self._updaters:

@@ -13,13 +13,13 @@ from walkeeper_cli.fencing import leader_of, state_of
 from walkeeper_cli.options import (
     Dsn,
     Duration,
-    SlotName,
-    Timeout,
     config_option,
     json_option,
     log_options,
     option,
+    promoted_slot_option,
     slot_of,
+    step_timeout_option,
 )
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.process.command_output import Audience
@@ -53,20 +53,9 @@ NO_STANDBY = (
     help="Then wait until this standby has replayed the whole log, and compare its WAL with the "
     "log, so that you may promote it. As a superuser: it reads pg_control and pg_wal over SQL.",
 )
-@option(
-    "--slot",
-    type=SlotName(),
-    help="The replication slot of the proposer that the promoted standby gets.  "
-    "[default: walkeeper[_CLUSTER]]",
-)
+@promoted_slot_option
 @option("--yes", is_flag=True, help="Do not ask before it fences a proposer that leads.")
-@option(
-    "--timeout",
-    type=Timeout(),
-    default="60s",
-    show_default=True,
-    help="The time limit of each step.",
-)
+@step_timeout_option
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

@@ -9,13 +9,13 @@ import click
 
 from walkeeper_cli.options import (
     Dsn,
-    SlotName,
-    Timeout,
     cluster_option,
     config_option,
     option,
+    promoted_slot_option,
     safekeepers_option,
     slot_of,
+    step_timeout_option,
     tls_option,
 )
 from walkeeper_common.addresses import Address
@@ -50,19 +50,8 @@ NO_STANDBY = "No standby replays it: name the primary's physical log in --cluste
     help="The shell command that stops the primary cleanly, such as "
     "'ssh db1 systemctl stop postgresql'.",
 )
-@option(
-    "--slot",
-    type=SlotName(),
-    help="The replication slot of the proposer that the promoted standby gets.  "
-    "[default: walkeeper[_CLUSTER]]",
-)
-@option(
-    "--timeout",
-    type=Timeout(),
-    default="60s",
-    show_default=True,
-    help="The time limit of each step.",
-)
+@promoted_slot_option
+@step_timeout_option
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkeeper_common.history import Ballot
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus import election, primary_check, progress
@@ -18,7 +19,7 @@ from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.election import VoteOnLink
 from walkeeper_proposer.consensus.primary_check import Range
 from walkeeper_proposer.consensus.progress import Member
-from walkeeper_proposer.consensus.proposer_events import Effect, Note, Send
+from walkeeper_proposer.consensus.proposer_events import Effect, Send
 
 
 class Candidate:

@@ -15,6 +15,7 @@ from walkeeper_common.history import (
     divergence,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration, LogKind, MemberSet
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.member_change import MembersQuery
@@ -44,7 +45,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     DropLink,
     Effect,
     NonceWritten,
-    Note,
     PauseStreaming,
     PrimaryIdentity,
     Report,

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt, divergence
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import crc_of
@@ -28,7 +29,6 @@ from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.comparison import Comparison, Different
 from walkeeper_proposer.consensus.proposer_events import (
     Effect,
-    Note,
     PrimaryIdentity,
     ReadPrimary,
     Send,

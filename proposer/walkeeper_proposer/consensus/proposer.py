@@ -22,6 +22,7 @@ from collections.abc import Callable, Set
 from typing import assert_never
 
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import InstallMembers, MembersState
@@ -53,7 +54,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     LinkLost,
     LinkUp,
     NonceWritten,
-    Note,
     Outcome,
     PrimaryIdentified,
     PrimaryIdentity,

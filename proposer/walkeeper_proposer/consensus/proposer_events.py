@@ -15,7 +15,7 @@ from typing import TypeAlias
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.operator_text.severity import Severity
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
@@ -262,15 +262,6 @@ class Stop:
     outcome: Outcome
     text: str
     settled: Settled | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A line for the operator's log; `facts` are shown as key=value."""
-
-    text: str
-    facts: tuple[tuple[str, object], ...] = ()
-    severity: Severity = Severity.LOG
 
 
 Effect: TypeAlias = (

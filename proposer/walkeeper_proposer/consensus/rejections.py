@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.quorum import member_id
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_proposer.consensus.progress import Member
-from walkeeper_proposer.consensus.proposer_events import Note
 
 SEVERITY = {
     RejectCode.NO_SPACE: Severity.WARNING,

@@ -29,6 +29,7 @@ from walkeeper_common.history import (
     term_start,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.quorum import member_name
 from walkeeper_common.timelines import Timelines
@@ -52,7 +53,6 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     EndReaders,
     Event,
     FindRecordEnd,
-    Note,
     Persist,
     Received,
     RecordEndCorrupt,

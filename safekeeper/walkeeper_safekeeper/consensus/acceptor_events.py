@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.operator_text.severity import Severity
+from walkeeper_common.operator_text.note import Note
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
@@ -193,15 +193,6 @@ class EndReaders:
     """Half a record above `above_lsn` was taken back: end the readers that were sent more."""
 
     above_lsn: Lsn
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """For the operator's log; `facts` are shown as key=value."""
-
-    text: str
-    facts: tuple[tuple[str, object], ...] = ()
-    severity: Severity = Severity.LOG
 
 
 Effect: TypeAlias = (

@@ -14,6 +14,7 @@ STATE = "tests/replay/test_change_stream_state.py::test_"
 TAIL = "tests/history/test_damaged_tail.py::test_"
 OTHERS = "tests/replay/test_other_bases_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
+START = "tests/replay/test_open_at_start.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
 XIDS = "tests/replay/test_xids.py::test_"
 EXCHANGED = "tests/replay/test_exchanged_files_postgres.py::test_"
@@ -137,6 +138,30 @@ DOUBTING = (
         "a transaction may have ended before the WAL while an older one was open",
         (Edit("Xids._older", "self._redo_lsn is None", "False"),),
         turns_red=BASES + "a_commit_just_before_the_wal_counts_beside_an_older_open_transaction",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "snapshot-is-sought-for-ever",
+        "open_at_start",
+        "WAL without a usable snapshot of running transactions costs bounded memory",
+        (Edit("OpenAtStart.add", "len(self._known) > XIDS_MAX", "False"),),
+        turns_red=START + "the_search_for_a_snapshot_ends[given0]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "xids-begin-again-unnoticed",
+        "open_at_start",
+        "xids begin again after their last one",
+        (Edit("open_at_start._newest", "(xid - some + 0x80000000) & 0xFFFFFFFF", "xid"),),
+        turns_red=START + "the_search_for_a_snapshot_ends[given1]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "unknown-start-is-silent",
+        "undescribed",
+        "WAL that does not say what was open where it begins is not whole",
+        (Edit("range_of_unsure", "not history.xids.may_have_begun_before(xids).any()", "True"),),
+        turns_red=UNDESCRIBED + "wal_that_does_not_say_what_was_open_where_it_begins_is_not_whole",
         why_named=NO_TABLES,
     ),
     Mutant(

@@ -237,6 +237,22 @@ GATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "refusal-is-said-once-for-ever",
+        "gate",
+        "the wait says its reason again and again",
+        (Edit("_News.say", "self._last_text.clear()"),),
+        turns_red=START + "a_refusal_that_goes_on_is_said_again_when_it_is_due",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "starting-server-is-news",
+        "gate",
+        "a server that does not answer yet is no news",
+        (Edit("_News.say", "isinstance(error, NotConnected)", "False"),),
+        turns_red=START + "a_server_that_does_not_answer_yet_is_said_only_when_it_is_due",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "wrong-option-ends-the-wait",
         "gate",
         "the wait goes on after each error, since a promotion may open the server",
@@ -251,11 +267,39 @@ GATING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
-        "check-overlooks-a-closed-server",
-        "check",
-        "`check` names a server that `gate` keeps closed",
-        (Edit("primary_checks._closed", "await sql.fetchval(GATE, STATE_PARAMETER)", "''"),),
-        turns_red=START + "check_fails_while_a_server_is_closed",
+        "closed-server-is-overlooked",
+        "status",
+        "`status` and `check` name a server that `gate` keeps closed",
+        (Edit("log_verdict._gated", "is_gated(cluster)", "False"),),
+        turns_red="tests/cli/test_asked_primary.py::test_a_closed_primary_is_named[quorum]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "closed-server-without-a-quorum-is-overlooked",
+        "status",
+        "`status` names a closed server also while no quorum serves the log",
+        (
+            Edit(
+                "log_verdict.judge",
+                "(blocking, *_gated(cluster), *members)",
+                "(blocking, *members)",
+            ),
+        ),
+        turns_red="tests/cli/test_asked_primary.py::test_a_closed_primary_is_named[no quorum]",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "door-is-not-asked-for",
+        "status",
+        "a server tells whether its door is closed",
+        (
+            Edit(
+                "primarys_answer._primarys_answer",
+                "sql.fetchval(GATE, STATE_PARAMETER)",
+                "sql.fetchval(GATE, 'none.such')",
+            ),
+        ),
+        turns_red=START + "a_server_tells_whether_its_door_is_closed",
         why_named=NO_COMMANDS,
     ),
 )

@@ -104,7 +104,7 @@ OPERATING = (
         "hidden-state-is-no-stream",
         "status",
         "a role that sees no state believes the report of the proposer that WAL comes",
-        (Edit("status.asked_primary", 'found["streaming"] is None', "False"),),
+        (Edit("primarys_answer.asked_primary", 'found["streaming"] is None', "False"),),
         turns_red=ASKED + "the_primary_answers_for_itself[hidden]",
         why_named=NO_STATUS,
     ),
