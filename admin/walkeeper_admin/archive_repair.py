@@ -6,7 +6,8 @@
 
 The safekeepers' WAL comes through `walkeeper restore`, so it is committed. A readable receipt
 decides: bytes that differ from it are refused. So is WAL of another system. An object is removed
-only when its replacement is in memory.
+only when its replacement is in memory. Safekeepers may archive meanwhile, so a file that has become
+whole by then stays.
 """
 
 from __future__ import annotations
@@ -75,8 +76,10 @@ def _missing(contents: Contents) -> list[WalFile]:
     return missing
 
 
-def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) -> None:
-    """Put the file back. Raise Refused, with the archive unchanged, if no safekeeper has it."""
+def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) -> bool:
+    """Put the file back, and return True; return False if it is whole by now.
+
+    Raise Refused, with the archive unchanged, if no safekeeper has it."""
     file = flaw.file
     wal = fetch(file.name)
     try:
@@ -93,10 +96,25 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) ->
         raise Refused(
             f"{file.name}: the safekeepers' WAL does not fit: {why}; the archive is unchanged"
         )
+    if receipt is not None and _is_whole(archive, file):
+        return (
+            False  # An upload that was under way has ended. Perhaps no disk has this WAL any more.
+        )
     objects = [each for each in archive.objects(file.timeline) if each.file == file]
     for each in sorted(objects, key=lambda one: not one.is_receipt):  # a receipt first
         archive.delete(each)
     archive.put(file, wal)
+    if not _is_whole(archive, file):  # A receipt came after the listing, and `put` believed it.
+        raise Refused(f"{file.name}: another upload of it ended meanwhile; repeat the command")
+    return True
+
+
+def _is_whole(archive: Archive, file: WalFile) -> bool:
+    """Return True if the object is there and is what its receipt says."""
+    try:
+        return archive.read(file) is not None
+    except ArchiveDamaged:
+        return False
 
 
 def fetching(
@@ -163,11 +181,14 @@ async def repair_all(
         try:
             timeline = flaw.file.timeline
             fetch = fetching(safekeepers, archive.cluster, segment_bytes, timeline)
-            await asyncio.to_thread(repair, archive, flaw, fetch, segment_bytes=segment_bytes)
+            was_put = await asyncio.to_thread(
+                repair, archive, flaw, fetch, segment_bytes=segment_bytes
+            )
         except WalkeeperError as error:
             say(f"not repaired: {error}")
             left += 1
         else:
-            say(f"repaired {flaw.file.name}: {flaw.text}")
-            repaired += 1
+            repaired += was_put
+            text = f"repaired {flaw.file.name}: {flaw.text}"
+            say(text if was_put else f"{flaw.file.name} is whole by now: its upload has ended")
     return repaired, left

@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeAlias
 from walkeeper_common.errors import Refused
 
 Address: TypeAlias = tuple[str, int]
+PORT_MAX = 65535
+SHOWN_MAX = 300  # characters of a peer's text in a message
 
 
 def shown_address(address: Address) -> str:
@@ -85,6 +87,17 @@ def parse_address(text: str) -> Address:
     Raise Refused if the text is no address: a safekeeper may have received it from any peer.
     """
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal()):
-        raise Refused(f"{text!r} is no address: host:port is one")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
+    if not (is_port and host and is_host(host)):
+        raise Refused(f"{text[:SHOWN_MAX]!r} is no address: host:port is one")
+    return host, int(port)
+
+
+def is_address(text: str) -> bool:
+    """Return True if a peer's text is an address."""
+    try:
+        parse_address(text)
+    except Refused:
+        return False
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkeeper_common.addresses import Address, parse_address, shown_address
+from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import Configuration, joined_entries, member_id
 
 
@@ -63,7 +64,11 @@ class LinkedAddresses:
     def _added(self, configuration: Configuration) -> list[str]:
         notes = []
         for number, text in joined_entries(configuration):
-            address = parse_address(text)
+            try:
+                address = parse_address(text)
+            except Refused as error:  # a safekeeper's configuration may have any text
+                notes.append(f"{error}; put its address into --safekeepers")
+                continue
             member = _member(configuration, number)
             if member and address in self._unnamed:
                 self._unnamed.remove(address)

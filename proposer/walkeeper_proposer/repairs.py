@@ -101,13 +101,13 @@ class Repairs:
             log_note(logger, text, (), Severity.WARNING)
 
     async def _perform(self, repair: Repair) -> None:
-        address = parse_address(spare_address(repair.spare))
-        addresses = tuple(dict.fromkeys((*self._addresses(), address)))
-        known = tuple(map(shown_address, addresses))
-        goal = repair.goal(self._cluster, addresses.index(address), known)
         log_note(logger, f"replacing {repair.shown}: it has been silent", (), Severity.WARNING)
-        steps = change_members(goal, range(len(addresses)), draw)
         try:
+            address = parse_address(spare_address(repair.spare))
+            addresses = tuple(dict.fromkeys((*self._addresses(), address)))
+            known = tuple(map(shown_address, addresses))
+            goal = repair.goal(self._cluster, addresses.index(address), known)
+            steps = change_members(goal, range(len(addresses)), draw)
             await perform(steps, addresses, Limits(timeout_s=self._auditor.grace_s), self._tell)
         except Refused as error:
             self.failed += 1

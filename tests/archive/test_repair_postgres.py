@@ -15,7 +15,7 @@ from tests.support.cluster import walkeeper
 from tests.support.postgres_server import PostgresServer
 from walkeeper_admin.archive_repair import Flaw, refuse_another_log, repair, why_not_fetched
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.layout import segment_file
+from walkeeper_archive.layout import ArchivedObject, segment_file
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -73,6 +73,41 @@ def test_wal_of_another_system_repairs_nothing(tmp_path: Path) -> None:
     assert not list(archive.objects(1))
     repair(archive, flaw, lambda name: wal_of(Lsn(MB)), segment_bytes=MB)
     assert archive.read(file) == wal_of(Lsn(MB))
+
+
+def test_a_file_whose_upload_has_ended_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safekeepers may have removed that WAL by then, so the archive's copy is the only one."""
+    archive = Archive(open_store(str(tmp_path)), "main", SYSTEM_ID)
+    file, wal = segment_file(1, Lsn(MB), MB), wal_of(Lsn(MB))
+
+    def fetch(name: str) -> bytes:
+        archive.put(file, wal)
+        return wal
+
+    monkeypatch.setattr(archive, "delete", lambda found: pytest.fail(f"{found} was removed"))
+    assert not repair(archive, Flaw(file, "has no receipt"), fetch, segment_bytes=MB)
+    assert archive.read(file) == wal
+
+
+def test_a_receipt_that_comes_while_its_object_is_removed_is_no_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(open_store(str(tmp_path)), "main", SYSTEM_ID)
+    file, wal = segment_file(1, Lsn(MB), MB), wal_of(Lsn(MB))
+    archive.store.put_new(f"main/{SYSTEM_ID}/{file.path}", wal)
+
+    def delete(found: ArchivedObject) -> None:
+        archive.put(file, wal)  # the offloader ends its upload
+        Archive.delete(archive, found)
+
+    monkeypatch.setattr(archive, "delete", delete)
+    with pytest.raises(Refused, match="another upload of it ended meanwhile; repeat the command"):
+        repair(archive, Flaw(file, "has no receipt"), lambda name: wal, segment_bytes=MB)
+    monkeypatch.undo()
+    assert repair(archive, Flaw(file, "is gone"), lambda name: wal, segment_bytes=MB)
+    assert archive.read(file) == wal
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,11 @@ def test_an_address_is_shown_as_options_take_it(text: str) -> None:
     assert parse_address(text) == parse_address(text.replace("[", "").replace("]", "")) == address
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", "10.0.0.1:x", ":-1", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["10.0.0.1", "10.0.0.1:", "10.0.0.1:x", ":-1", "", "10.0.0.1:65536", "h:" + "9" * 5000]
+    + [":5454", "a..b:5454", "a" * 64 + ":5454", "a\0b:5454"],
+)
 def test_a_text_that_is_no_address_of_a_safekeeper_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is no address"):
         parse_address(text)

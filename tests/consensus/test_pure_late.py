@@ -150,6 +150,9 @@ def test_a_newcomer_refuses_a_late_beginning_that_is_none() -> None:
         JoinLog("main", early, BASE, (CREATION,), KEPT, ("h1:1",)),
         JoinLog("main", LATE, BASE, (CREATION,), KEPT, ("h1,1",)),
         JoinLog("main", LATE, BASE, (CREATION,), KEPT, tuple(f"h{n}:1" for n in range(33))),
+        JoinLog("main", LATE, BASE, (CREATION,), KEPT, ("h1:1", "h2")),
+        JoinLog("main", LATE, BASE, (CREATION,), KEPT, ("h..1:1",)),
+        JoinLog("main", LATE, BASE, (CREATION,), KEPT, ("h1:65536",)),
     ):
         assert isinstance(joined(fresh, wrong), str), wrong
 

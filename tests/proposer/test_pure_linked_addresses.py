@@ -46,6 +46,16 @@ def test_a_newcomer_is_linked_and_stays_once_it_is_a_member() -> None:
     assert linked.all == (*GIVEN, FOURTH, FIFTH)
 
 
+@pytest.mark.parametrize("text", ["d", "d:65536", "d..d:1", "d\0:1"])
+def test_a_text_that_is_no_address_ends_no_proposer(text: str) -> None:
+    linked = LinkedAddresses(GIVEN)
+    (said,) = linked.follow(joint_with(MADE, MemberSet(("1#a", "2#b", "4#d"), 2), f"4@{text}"))
+    assert "is no address" in said and "put its address into --safekeepers" in said
+    assert linked.all == GIVEN
+    linked.follow(final(BY_ID))
+    assert linked.all == (*GIVEN, FOURTH)
+
+
 def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
     linked = LinkedAddresses(GIVEN)
     assert "put it into --safekeepers" in linked.follow(final(JOINT))[0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import cast
 
 import pytest
 
-from walkeeper_proposer.consensus.members.repairing import REPAIRS_S, Held
+from walkeeper_proposer.consensus.members.repairing import REPAIRS_S, Held, Repair
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.repairs import Repairs
 
@@ -30,3 +31,13 @@ def test_the_log_says_once_an_hour_that_a_repair_is_held_back(
     repairs._tell_held(9000.0)
     assert repairs.shown() == ""
     assert json.dumps(repairs.facts)
+
+
+def test_a_spare_without_an_address_is_a_failed_repair(caplog: pytest.LogCaptureFixture) -> None:
+    """A safekeeper may report any text, and the proposer goes on."""
+    repairs = Repairs("main", lambda: cast(Proposer, None), lambda: (("h1", 1),), 60.0)
+    with caplog.at_level(logging.INFO, "walkeeper.repairs"):
+        asyncio.run(repairs._perform(Repair("3#c", "4@h4:65536")))
+    assert (repairs.done, repairs.failed) == (0, 1)
+    assert "could not replace safekeeper 3 by spare 4" in caplog.messages[-1]
+    assert "is no address" in caplog.messages[-1]

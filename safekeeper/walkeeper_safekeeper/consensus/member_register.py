@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
+from walkeeper_common.addresses import is_address
 from walkeeper_common.history import NO_BALLOT, cut, is_well_formed
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import MEMBERS_MAX, SPARE, Configuration, flaw_of, member_name
@@ -116,6 +117,11 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
     )
 
 
+def _is_donor(text: str) -> bool:
+    """Return True for an address without a comma. This log connects to it after each start."""
+    return SPARE.fullmatch(f"0@{text}") is not None and is_address(text)
+
+
 def joined(existing: Durable, ask: JoinLog) -> Durable | str:
     """Return a newcomer's control file, `existing` itself if it has joined already, or the flaw.
 
@@ -138,7 +144,7 @@ def joined(existing: Durable, ask: JoinLog) -> Durable | str:
         return f"no log of this cluster can start at {base_lsn}"
     if (ask.restart_lsn or ask.donors) and not configuration.begins_late:
         return "this configuration lets no log begin after WAL that others hold"
-    if len(ask.donors) > MEMBERS_MAX or not all(SPARE.fullmatch(f"0@{at}") for at in ask.donors):
+    if len(ask.donors) > MEMBERS_MAX or not all(map(_is_donor, ask.donors)):
         return "the members that hold older WAL have no such addresses"
     if not is_well_formed(history) or any(e.start_lsn >= base_lsn for e in history[1:]):
         return f"the history of a log that starts at {base_lsn} is not {history[-2:]}"

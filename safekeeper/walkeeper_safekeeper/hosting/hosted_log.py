@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-from walkeeper_common.addresses import parse_address
+from walkeeper_common.addresses import is_address, parse_address
 from walkeeper_common.errors import CorruptWal, Refused, StorageError, WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.severity import Severity
@@ -143,7 +143,8 @@ class HostedLog:
     def _open_others(self, on_defect: Callable[[BaseException], None]) -> None:
         """Let readers have WAL of the members of --repair-from, which is not here (M8)."""
         durable = self.driver.acceptor.durable
-        donors = tuple(map(parse_address, durable.donors))
+        # Earlier versions took any text from a peer. It must not keep the log from opening.
+        donors = tuple(map(parse_address, filter(is_address, durable.donors)))
         peers = tuple(dict.fromkeys((*self._settings.repair_from, *donors)))
         if not peers or not durable.is_physical:
             return

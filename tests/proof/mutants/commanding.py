@@ -73,6 +73,26 @@ COMMANDING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "repair-removes-a-whole-file",
+        "archive_repair",
+        "a file whose upload has ended meanwhile stays in the archive",
+        (
+            Edit(
+                "archive_repair.repair", "receipt is not None and _is_whole(archive, file)", "False"
+            ),
+        ),
+        turns_red=REPAIR + "a_file_whose_upload_has_ended_meanwhile_stays",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "repair-leaves-a-receipt-alone",
+        "archive_repair",
+        "a repair ends only when the archive has the file's object",
+        (Edit("archive_repair.repair", "not _is_whole(archive, file)", "False"),),
+        turns_red=REPAIR + "a_receipt_that_comes_while_its_object_is_removed_is_no_repair",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "repair-asks-safekeepers-of-another-log",
         "archive_repair",
         "an archive is repaired from the safekeepers of its own log",

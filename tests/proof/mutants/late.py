@@ -110,6 +110,23 @@ LATE = (
         why_named="the simulated programs are of one version",
     ),
     Mutant(
+        "donor-without-an-address",
+        "M5",
+        "a newcomer takes no donor that it could never connect to",
+        (Edit("_is_donor", "is_address(text)", "True"),),
+        turns_red=TEST + "a_newcomer_refuses_a_late_beginning_that_is_none",
+        why_named="the simulated programs name real members",
+    ),
+    Mutant(
+        "address-of-no-host",
+        "R25",
+        "a peer's text is an address only if a resolver and a socket take it",
+        (Edit("parse_address", "is_port and host and is_host(host)", "is_port and host"),),
+        turns_red="tests/cli/test_command_line.py::test_a_text_that_is_no_address_of_a_safekeeper_"
+        "is_refused",
+        why_named="the simulated programs have no sockets",
+    ),
+    Mutant(
         "late-logs-are-forgotten",
         "M5",
         "no later configuration forgets that logs may begin late",

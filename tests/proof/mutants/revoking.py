@@ -169,4 +169,12 @@ REVOKING = (
         "::test_no_peer_is_refused_while_the_authority_changes",
         why_named=NO_TLS,
     ),
+    Mutant(
+        "written-file-is-lost-with-the-power",
+        "private_file",
+        "a list that was written is there after a power cut",
+        (Edit("write_private", "sync_path(os.path.dirname(os.path.abspath(path)))", "None"),),
+        turns_red="tests/common/test_private_file.py::test_the_name_of_a_private_file_is_durable",
+        why_named="the simulated programs write no such file",
+    ),
 )

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.files.sync_path import sync_path
 
 
 def write_private(path: str, content: bytes) -> None:
@@ -20,5 +21,6 @@ def write_private(path: str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
+        sync_path(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
