@@ -24,7 +24,7 @@ from walkeeper_safekeeper.connections.waiting_line import (
 
 logger = logging.getLogger("walkeeper.server")
 
-TURNS_MAX, TURNS_S = 32, 0.01  # turns at a time, and the pause in which the loop does other work
+TURNS_MAX, TURNS_S = 32, 0.05  # turns at a time, and the pause in which the loop does other work
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 TOO_MANY_WAIT = "too many connections wait, and their peers have proved nothing yet"
 
