@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TypeAlias
 
 from walkeeper_common.access.identity import NOBODY, Identity
-from walkeeper_common.addresses import in_use, is_loopback, shown_address, where_it_listens
+from walkeeper_common.addresses import in_use, is_loopback, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.shell.log_lines.operator_log import alike
@@ -32,6 +33,7 @@ from walkeeper_common.shell.tls.credentials import Credentials, ServerContext
 from walkeeper_common.shell.tls.tls_transport import TlsTransport, identity_of
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.client_places import TOO_MANY, ClientPlaces
+from walkeeper_safekeeper.connections.listener import Accepted, Listener, listening_sockets
 from walkeeper_safekeeper.connections.new_connection import Opening, host_of, peer_name, refuse
 from walkeeper_safekeeper.connections.waiting_line import Admission
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
@@ -87,13 +89,14 @@ async def serve(
     arrivals = Arrivals(audit) if arrivals is None else arrivals
     ports, bounds = (catalog, proposer_handler, now, arrivals), (limits, clients_max, undecided_max)
     server = _Server(*ports, *bounds, audit, plain, credentials, users)
-    listener = await _bind(server, host, port)
+    sockets = await _bind(host, port)
+    listener = Listener(sockets, server)
     try:
         async with asyncio.TaskGroup() as group:
             server.group = group
             try:
-                await listener.start_serving()
-                on_ready(*where_it_listens(listener.sockets[0], (host, port), "--listen"))
+                listener.start()
+                on_ready(*sockets[0].getsockname()[:2])
                 await asyncio.get_running_loop().create_future()
             finally:
                 # Before the sessions are waited for: none may start any more.
@@ -103,12 +106,9 @@ async def serve(
         listener.close()
 
 
-async def _bind(server: _Server, host: str, port: int) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
+async def _bind(host: str, port: int) -> Sequence[socket.socket]:
     try:
-        return await loop.create_server(
-            lambda: Opening(server), host or None, port, start_serving=False
-        )
+        return await listening_sockets(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise in_use((host, port), "--listen") from error
@@ -229,9 +229,16 @@ class _Server:
         is_served = isinstance(context, ServerContext)
         return PasswordLogin(self._users, context.end_point if is_served else None)
 
-    def arrives(self, opening: Opening, host: str) -> Admission:
-        """Return whether a new connection enters, or waits for its turn."""
-        return self._arrivals.arrive(opening, host)
+    def arrives(self, accepted: Accepted) -> Admission:
+        """Let a new connection enter, wait for its turn, or end."""
+        return self._arrivals.arrive(accepted, accepted.host)
+
+    def enters(self, accepted: Accepted) -> None:
+        """Give a connection a transport, and look at its first bytes."""
+        assert self.group is not None
+        work = accepted.connect(lambda: Opening(self))
+        task = self.group.create_task(work, name=f"connection {accepted}")
+        task.add_done_callback(accepted.close_unless_connected)
 
     def takes(self, opening: Opening) -> bool:
         """Take a connection that enters, in the place of the oldest silent one if need be."""
@@ -248,7 +255,6 @@ class _Server:
     def left(self, opening: Opening) -> None:
         """Forget a connection that is decided or gone."""
         self.undecided.pop(opening, None)
-        self._arrivals.left(opening)
 
     @property
     def opening_s(self) -> float:

@@ -21,9 +21,10 @@ from walkeeper_common.shell.log_lines.audit import Audit
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import LogQuery
-from walkeeper_safekeeper.connections import new_connection
+from walkeeper_safekeeper import server
 from walkeeper_safekeeper.connections.arrivals import Arrivals
 from walkeeper_safekeeper.connections.connection_limits import Limits
+from walkeeper_safekeeper.connections.new_connection import Opening, Port
 from walkeeper_safekeeper.connections.waiting_line import Allowance, LineLimits
 from walkeeper_safekeeper.proposer_door import ProposerDoor
 from walkeeper_safekeeper.server import PlainPeers
@@ -72,30 +73,29 @@ def test_a_connection_without_a_turn_is_not_looked_at(loop_factory: LoopFactory)
 
 
 @LOOPS
-def test_a_connection_that_waits_is_read_no_further(
+def test_only_a_connection_that_enters_has_a_transport(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read brings up to 256 KiB, and a thousand connections may wait."""
-    read = list[int]()
-    waiting = new_connection._Waiting
-    updated = waiting.buffer_updated
+    """A thousand connections may wait, and a flood of those that end has no bound at all."""
+    made = list[Opening]()
 
-    def note(self: Any, nbytes: int) -> None:
-        read.append(nbytes)
-        updated(self, nbytes)
+    class Counted(Opening):
+        def __init__(self, port: Port) -> None:
+            super().__init__(port)
+            made.append(self)
 
-    monkeypatch.setattr(waiting, "buffer_updated", note)
+    monkeypatch.setattr(server, "Opening", Counted)
+    limits = replace(ONE_TURN, network_max=5)
 
     async def story(served: Served) -> None:
         await visit(served.port)
-        await visit(served.port, bytes(10_000))
-        await until(lambda: bool(read))
-        for _ in range(5):
-            await visit(served.port)
-        await until(lambda: len(served.arrivals) == 6)
-        assert read == [new_connection.WAITING_BYTES]
+        for _ in range(10):
+            with suppress(ConnectionResetError):
+                await visit(served.port, bytes(10_000))
+        await until(lambda: served.audit.refusals["crowd"] == 5)
+        assert (len(served.arrivals), len(made)) == (5, 1)
 
-    plain_port(story, arrivals=arrivals(ONE_TURN), loop_factory=loop_factory)
+    plain_port(story, arrivals=arrivals(limits), loop_factory=loop_factory)
 
 
 @LOOPS
@@ -105,9 +105,9 @@ def test_connections_beyond_the_bound_of_a_host_end_at_once(loop_factory: LoopFa
     async def story(served: Served) -> None:
         kept = [await visit(served.port) for _ in range(4)]
         for _ in range(5):
-            with suppress(ConnectionResetError):
-                reader, _ = await visit(served.port)
-                assert await reader.read() == b""
+            reader, _ = await visit(served.port)
+            with pytest.raises(ConnectionResetError):  # the kernel keeps nothing of it
+                await reader.read()
         assert served.audit.refusals == {"crowd": 5}
         assert "reason=crowd" in served.lines[-1]
         assert not any(reader.at_eof() for reader, _ in kept)

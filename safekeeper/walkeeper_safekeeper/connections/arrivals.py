@@ -24,7 +24,7 @@ from walkeeper_safekeeper.connections.waiting_line import (
 
 logger = logging.getLogger("walkeeper.server")
 
-TURNS_MAX, TURNS_S = 32, 0.01  # turns at a time, and the pause in which the loop does other work
+TURNS_MAX, TURNS_S = 32, 0.05  # turns at a time, and the pause in which the loop does other work
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 TOO_MANY_WAIT = "too many connections wait, and their peers have proved nothing yet"
 
@@ -37,7 +37,7 @@ class Visitor(Protocol):
         ...
 
     def close(self) -> None:
-        """End at once; `Arrivals.left` may be called meanwhile."""
+        """End at once."""
         ...
 
     def descriptor(self) -> int: ...
@@ -51,7 +51,6 @@ class Arrivals:
         self._line: WaitingLine | None = None  # made at the first visit, with the loop's clock
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Visitor, str]] = {}
-        self._numbers_of: dict[Visitor, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -59,35 +58,34 @@ class Arrivals:
         return len(self._waiting)
 
     def arrive(self, visitor: Visitor, host: str) -> Admission:
-        """Return the visitor's fate. If it waits, its `enter` or `close` is called later."""
+        """Return the visitor's fate. Its `enter` or `close` is called, or later if it waits."""
         number, network = next(self._numbers), network_of(host)
         arrival = self._known_line().arrive(number, network, _now_s())
         if arrival.evicted is not None:
             self._end(self._forget(arrival.evicted))
-        if arrival.admission is Admission.WAITS:
-            self._waiting[number], self._numbers_of[visitor] = (visitor, network), number
-            if self._timer is None:
-                _warn(host)
-                self._start_timer()
-        elif arrival.admission is Admission.ENDS:
-            self._end(visitor)
+        match arrival.admission:
+            case Admission.ENTERS:
+                visitor.enter()
+            case Admission.WAITS:
+                self._waiting[number] = visitor, network
+                if self._timer is None:
+                    _warn(host)
+                    self._start_timer()
+            case Admission.ENDS:
+                self._end(visitor)
         return arrival.admission
 
     def proved(self, host: str) -> None:
         """Note that a peer of this host has sent a message or has logged in."""
         self._known_line().give_back(network_of(host), _now_s())
 
-    def left(self, visitor: Visitor) -> None:
-        """Forget a visitor that no longer waits."""
-        number = self._numbers_of.get(visitor)
-        if number is not None:
-            self._forget(number)
-            self._known_line().leave(number)
-
     def close(self) -> None:
         """Close all that wait."""
-        for visitor in list(self._numbers_of):
-            visitor.close()
+        for number in list(self._waiting):
+            self._known_line().leave(number)
+            self._forget(number).close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _take_turns(self) -> None:
         line = self._known_line()
@@ -118,11 +116,10 @@ class Arrivals:
 
     def _forget(self, number: int) -> Visitor:
         visitor, _ = self._waiting.pop(number)
-        del self._numbers_of[visitor]
         return visitor
 
     def _end(self, visitor: Visitor) -> None:
-        self._audit.refusal("crowd", NOBODY, str(visitor), text=TOO_MANY_WAIT)
+        self._audit.refusal("crowd", NOBODY, visitor, text=TOO_MANY_WAIT)
         visitor.close()
 
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
-from contextlib import suppress
 from struct import Struct
 from typing import Protocol, cast
 
@@ -40,7 +38,6 @@ from walkeeper_common.shell.tls.tls_layer import TlsLayer
 from walkeeper_common.shell.tls.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.messages import Reject, RejectCode
-from walkeeper_safekeeper.connections.waiting_line import Admission
 
 logger = logging.getLogger("walkeeper.server")
 
@@ -48,8 +45,6 @@ TLS_HANDSHAKE = 0x16
 OUR_TLS = "TLSv1.3"
 ENCRYPTION_REQUEST = Struct("!II")  # its length, 8, and a code
 GSS_REQUESTS_MAX = 2
-WAITING_BYTES = 256
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
 NEEDS_TLS = "this safekeeper admits peers with a certificate only"
 CLIENT_NEEDS_TLS = f"{NEEDS_TLS}: use sslmode=verify-full with sslcert and sslkey"
 PASSWORD_NEEDS_TLS = (
@@ -63,10 +58,6 @@ class Port(Protocol):
     @property
     def opening_s(self) -> float:
         """The time limit until a peer has said what it is."""
-        ...
-
-    def arrives(self, opening: Opening, host: str, /) -> Admission:
-        """Return whether the opening enters now. If it waits, the port calls `enter` later."""
         ...
 
     def takes(self, opening: Opening, /) -> bool: ...
@@ -102,7 +93,6 @@ class Opening(asyncio.Protocol):
         self._received = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: _Waiting | None = None
         self._gss_requests = 0
         self._is_decided = False
 
@@ -110,40 +100,16 @@ class Opening(asyncio.Protocol):
         return peer_name(self._transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Enter now, or wait for a turn."""
+        """Start the time limit for the first bytes."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
-        match self._port.arrives(self, host_of(transport)):
-            case Admission.ENTERS:
-                self.enter()
-            case Admission.WAITS:
-                self._waiting = _Waiting(self, transport)
-            case Admission.ENDS:
-                pass  # it is closed already
-
-    def enter(self) -> None:
-        """Start the time limit for the first bytes, and look at those that are there."""
-        transport = self._transport
-        assert transport is not None
         if not self._port.takes(self):
             text = "refused %s: the safekeeper stops"
             logger.warning(text, peer_name(transport), extra=alike("stops"))
             transport.abort()
             return
-        _set_socket_options(transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._port.opening_s, self._on_silence)
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            transport.set_protocol(self)
-            transport.resume_reading()
-            if waiting.received:
-                self.data_received(waiting.received)
-
-    def descriptor(self) -> int:
-        """Return the number of the socket."""
-        assert self._transport is not None
-        return int(self._transport.get_extra_info("socket").fileno())
 
     def data_received(self, data: bytes) -> None:
         """Decide in plain, start TLS, or wait for more."""
@@ -326,30 +292,6 @@ class Opening(asyncio.Protocol):
             self._timer.cancel()
 
 
-class _Waiting(asyncio.BufferedProtocol):
-    """The protocol of a connection that waits for its turn. It holds WAITING_BYTES at most.
-
-    uvloop reads after connection_made even if that has paused the transport, so it is paused here.
-    """
-
-    def __init__(self, opening: Opening, transport: asyncio.Transport) -> None:
-        self._opening, self._transport = opening, transport
-        self._memory = bytearray()
-        self.received = b""
-        transport.set_protocol(self)
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        self._memory = bytearray(WAITING_BYTES)
-        return self._memory
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received += bytes(self._memory[:nbytes])
-        self._transport.pause_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._opening.connection_lost(error)
-
-
 class _Encrypted(asyncio.Protocol):
     """The protocol of a TLS connection until it is decided."""
 
@@ -403,21 +345,3 @@ def host_of(transport: asyncio.BaseTransport) -> str:
     """Return the peer's address without its port, or "" if the peer has gone."""
     name = transport.get_extra_info("peername")
     return str(name[0]) if isinstance(name, tuple) else ""
-
-
-def _set_socket_options(transport: asyncio.Transport) -> None:
-    """Set keepalives that find a dead, silent peer within two minutes."""
-    connection = transport.get_extra_info("socket")
-    options = [
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    ]
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        options += [
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT),
-        ]
-    for level, option, value in options:
-        with suppress(OSError):  # a peer that is gone already
-            connection.setsockopt(level, option, value)

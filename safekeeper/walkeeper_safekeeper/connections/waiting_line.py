@@ -41,6 +41,9 @@ class Arrival:
     evicted: int | None = None
 
 
+ENTERS, ENDS = Arrival(Admission.ENTERS), Arrival(Admission.ENDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """A bucket has `burst` tokens at most and at first, and gets `per_s` in each second."""
@@ -106,9 +109,9 @@ class WaitingLine:
         waiting = self._waiting.get(network, {})
         if not waiting and self._has_token(network, now_s):
             self._take(network)
-            return Arrival(Admission.ENTERS)
+            return ENTERS
         if len(waiting) >= self._limits.network_max:
-            return Arrival(Admission.ENDS)
+            return ENDS
         evicted = None
         if len(self) >= self._limits.line_max:
             evicted = next(iter(self._networks))

@@ -37,6 +37,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import TypeAlias, TypeVar
 
+from walkeeper_common.shell.process.descriptors import limit_of
+
 logger = logging.getLogger("walkeeper.files")
 
 RESERVED = 8
@@ -142,7 +144,7 @@ class OpenFiles:
             logger.warning(
                 "%s: files of the logs that are not in use are closed; raise %s",
                 error.strerror,
-                "LimitNOFILE= or ulimit -n" if error.errno == errno.EMFILE else "fs.file-max",
+                limit_of(error),
             )
         with self._lock:
             idle = self._take_idle(len(self._files))

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 LINE = "tests/safekeeper/test_waiting_line.py::test_"
 ARRIVALS = "tests/safekeeper/test_arrivals.py::test_"
+LISTENER = "tests/safekeeper/test_listener.py::test_"
 NO_FLOODS = "the simulated network has no strangers"
 
 FLOODING = (
@@ -109,11 +110,93 @@ FLOODING = (
         why_named=NO_FLOODS,
     ),
     Mutant(
-        "those-that-wait-are-read",
-        "new_connection",
-        "a connection that waits is not read beyond a small memory",
-        (Edit("_Waiting.buffer_updated", "self._transport.pause_reading()", "pass"),),
-        turns_red=ARRIVALS + "a_connection_that_waits_is_read_no_further[new_event_loop0]",
+        "those-that-wait-have-transports",
+        "arrivals",
+        "a connection that waits has no transport, and is not read",
+        (
+            Edit(
+                "Arrivals.arrive",
+                "self._waiting[number] = visitor, network",
+                "self._waiting[number] = visitor, network\nvisitor.enter()",
+            ),
+        ),
+        turns_red=ARRIVALS + "only_a_connection_that_enters_has_a_transport[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-crowd-has-transports",
+        "arrivals",
+        "a connection that ends at once has no transport",
+        (Edit("Arrivals._end", "visitor.close()", "visitor.enter()"),),
+        turns_red=ARRIVALS + "only_a_connection_that_enters_has_a_transport[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-crowd-lingers",
+        "listener",
+        "a connection that ends at once leaves nothing to the kernel",
+        (
+            Edit(
+                "Accepted.close",
+                "self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)",
+                "pass",
+            ),
+        ),
+        turns_red=ARRIVALS + "connections_beyond_the_bound_of_a_host_end_at_once[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-turn-accepts-all",
+        "listener",
+        "a turn accepts a bounded number of connections",
+        (Edit("Listener._take_turn", "range(ACCEPTS_MAX)", "iter(int, 1)"),),
+        turns_red=LISTENER + "a_turn_accepts_a_bounded_number[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-full-file-table-is-tried-at-once",
+        "listener",
+        "the port rests after an accept that failed",
+        (Edit("Listener._take_turn", "return RETRY_S", "break"),),
+        turns_red=LISTENER + "a_full_file_table_rests_the_port[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-flood-wakes-the-loop",
+        "listener",
+        "the port rests after a turn in which a connection did not enter",
+        (Edit("Listener._take_turn", "rest_s = FLOOD_S", "pass"),),
+        turns_red=LISTENER + "a_flood_rests_the_port[Admission.WAITS-new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "the-port-rests-for-ever",
+        "listener",
+        "the port goes on after its rest",
+        (
+            Edit(
+                "Listener._on_rested",
+                "self._loop.add_reader(listening, self._on_readable, listening)",
+                "pass",
+            ),
+        ),
+        turns_red=LISTENER + "the_port_is_read_at_once_when_the_flood_is_over[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-closed-port-goes-on",
+        "listener",
+        "a port that is closed while it rests accepts no more",
+        (Edit("Listener.close", "timer.cancel()", "pass"),),
+        turns_red=LISTENER + "a_port_that_rests_can_be_closed[new_event_loop0]",
+        why_named=NO_FLOODS,
+    ),
+    Mutant(
+        "a-stop-forgets-those-that-enter",
+        "listener",
+        "a stop closes a connection whose task has not begun",
+        (Edit("Accepted.close_unless_connected", "self.close()", "pass"),),
+        turns_red=LISTENER + "a_stop_resets_a_connection_whose_task_has_not_begun[new_event_loop0]",
         why_named=NO_FLOODS,
     ),
     Mutant(

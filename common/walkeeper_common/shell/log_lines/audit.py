@@ -59,8 +59,11 @@ class Audit:
         """Note an act that changes a log, its members or its slots."""
         self._line("change", identity, address, {"act": act, **facts})
 
-    def refusal(self, reason: str, identity: Identity, address: str, **facts: object) -> None:
-        """Count a refusal, and note it if its reason has lines left in this minute."""
+    def refusal(self, reason: str, identity: Identity, address: object, **facts: object) -> None:
+        """Count a refusal, and note it if its reason has lines left in this minute.
+
+        Only then the address becomes a text.
+        """
         if reason not in self.refusals and len(self.refusals) >= REASONS_MAX:
             reason = "other"
         self.refusals[reason] += 1
@@ -76,7 +79,7 @@ class Audit:
         self._line("refusal", identity, address, {"reason": reason, **facts})
 
     def _line(
-        self, event: str, identity: Identity, address: str, facts: Mapping[str, object]
+        self, event: str, identity: Identity, address: object, facts: Mapping[str, object]
     ) -> None:
         fields = {
             "event": event,

@@ -4,6 +4,7 @@
     connections_allowed     a cap on one kind of connections, under this process' limit
     waiting_allowed         how many new connections may wait to be looked at
     kept_files_allowed      how many files of its logs a safekeeper keeps open, of all together
+    limit_of                the limit that an operator raises when the kernel refuses one more
 
 A log whose file cannot be opened takes no WAL meanwhile, or has failed for good. So a daemon
 refuses connections long before descriptors run out, and files have half of the descriptors to
@@ -13,6 +14,7 @@ other quarter is for files in use: a few of each log at most, one or none most o
 
 from __future__ import annotations
 
+import errno
 import resource
 from contextlib import suppress
 
@@ -58,6 +60,12 @@ def waiting_allowed() -> int:
 
 def kept_files_allowed() -> int:
     return _allowed() // 4
+
+
+def limit_of(error: OSError) -> str:
+    """Return the limit that was reached when a file or a socket could not be opened."""
+    limits = {errno.EMFILE: "LimitNOFILE= or ulimit -n", errno.ENFILE: "fs.file-max"}
+    return limits.get(error.errno or 0, "net.ipv4.tcp_mem")
 
 
 def _allowed() -> int:
