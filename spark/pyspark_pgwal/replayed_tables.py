@@ -233,7 +233,7 @@ class ChangesReader(DataSourceReader):
                 met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
             remarks = (
                 Problem(r.place, None, None, f"{r.kind}: {r.reason}", fatal=False)
-                for r in reader.remarks()
+                for r in (*reader.remarks(), *reader.unsure(found.transactions()))
             )
             values = (
                 Problem(i.table, i.first_lsn, i.last_lsn, f"not complete: {i.shown}", fatal=False)

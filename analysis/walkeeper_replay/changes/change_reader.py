@@ -15,7 +15,7 @@ so. Columns are those that the table had when the change was committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -197,19 +197,12 @@ class ChangeReader:
 
         Their changes from before are not known.
         """
-        tops = self._committed(start_lsn, end_lsn)
-        found: list[int] = tops[self.history.xids.began_before(tops)].tolist()
-        return found
-
-    def _committed(self, start_lsn: int, end_lsn: int | None) -> Column:
-        """Return the transactions of the range, without subtransactions."""
         begin = max(self._begin_lsn, start_lsn)
-        end = self.history.end_lsn if end_lsn is None else end_lsn
-        commits = self.history.xids.commits.columns
-        tops: Column = np.unique(
-            commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)]
-        )
-        return tops
+        end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
+        commits = xids.commits.columns
+        tops = np.unique(commits.top_xid[(commits.end_lsn > begin) & (commits.end_lsn <= end)])
+        found: list[int] = tops[xids.began_before(tops)].tolist()
+        return found
 
     @property
     def _begin_lsn(self) -> int:
@@ -251,9 +244,6 @@ class ChangeReader:
             for each in self.cut_off(start_lsn, end_lsn)
             if xid in (None, each)
         ]
-        tops = self._committed(start_lsn, end_lsn)
-        asked = tops if xid is None else tops[tops == xid]
-        found += range_of_unsure(self.history, asked, self._begin_lsn)
         if names:
             at = self.history.end_lsn if end_lsn is None else end_lsn
             found += unnamed_heirs(
@@ -267,6 +257,13 @@ class ChangeReader:
         end = self.history.end_lsn if end_lsn is None else end_lsn
         own = self.database
         return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)
+
+    def unsure(self, transactions: Iterable[int]) -> list[Undescribed]:
+        """Return the range up to which some of these may have begun before the WAL.
+
+        WAL alone does not say so: a record says nothing of other records of its transaction.
+        """
+        return range_of_unsure(self.history, np.array(sorted(set(transactions)), np.int64))
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
         """Return the tables whose changes were left out, or are not in the WAL."""

@@ -169,6 +169,10 @@ class FoundChanges:
         ends = self._rows["commit_lsn"]
         return int(ends.min()), int(ends.max())
 
+    def transactions(self) -> set[int]:
+        """Return the transactions of the changes, without subtransactions."""
+        return set(self._rows["top_xid"].tolist())
+
     def typed_bytes(self) -> int:
         """Return the bytes of the rows and their values, without the texts of these."""
         arrays = (a for piece in self._pieces if piece.values for a in piece.values.arrays)

@@ -42,9 +42,10 @@ BULK_LOADS = (
 NOT_HEAP = (
     "it is of access method {} (pg_am.oid), and not of heap: what was changed there is missing"
 )
-START_NOT_KNOWN = (
-    "no record says which transactions were open where this WAL begins, and what they had changed "
-    "before is missing; give a base backup (--base, in Spark the option base)"
+MAY_HAVE_BEGUN_BEFORE = (
+    "transaction {}, and others that committed there, may have begun before this WAL, which would "
+    "lack what they had changed; give a base backup (--base, in Spark the option base), or a start "
+    "after this LSN"
 )
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
@@ -99,11 +100,16 @@ def range_without_loads(
     return [Undescribed("range", f"from {Lsn(since)}", BULK_LOADS.format(Lsn(since)))]
 
 
-def range_of_unsure(history: CatalogHistory, xids: Column, begin_lsn: int) -> list[Undescribed]:
-    """Return the range if some of these transactions may have begun before, and nothing says so."""
-    if not history.xids.may_have_begun_before(xids).any():
+def range_of_unsure(history: CatalogHistory, xids: Column) -> list[Undescribed]:
+    """Return the range where those of the transactions committed that may have begun before."""
+    known = history.xids
+    unsure = xids[known.may_have_begun_before(xids) & ~known.began_before(xids)]
+    if not len(unsure):
         return []
-    return [Undescribed("range", f"from {Lsn(begin_lsn)}", START_NOT_KNOWN)]
+    ends = known.commits.columns.end_lsn[known.commits.rows(unsure)]
+    last = int(ends.argmax())
+    reason = MAY_HAVE_BEGUN_BEFORE.format(int(unsure[last]))
+    return [Undescribed("range", f"up to {Lsn(int(ends[last]))}", reason)]
 
 
 def tables_of_other_methods(

@@ -155,11 +155,16 @@ class Xids:
         return before
 
     def may_have_begun_before(self, xids: Column) -> Column:
-        """Return a mask of the transactions of which the WAL does not tell whether they had."""
-        last = self._start.unsure_up_to
-        if last is None:
+        """Return a mask of the transactions that did not surely begin within the WAL.
+
+        With a backup `began_before` knows all of them.
+        """
+        if self._redo_lsn is not None:
             return np.zeros(len(xids), bool)
-        mask: Column = (last - xids.astype(np.int64)) & 0xFFFFFFFF < 0x80000000
+        later_from = self._start.later_from
+        if later_from is None:
+            return np.ones(len(xids), bool)
+        mask: Column = (xids.astype(np.int64) - later_from) & 0xFFFFFFFF >= 0x80000000
         return mask
 
     def updater(self, multixact: int) -> int:

@@ -242,8 +242,13 @@ def _changes(
     xid: int | None,
     on_namesakes: OnNamesakes,
     later: Callable[[Database], Latest] | None = None,
+    *,
+    takes_back: bool = False,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing.
+
+    With `takes_back`, changes that may be missing count as well: half of a transaction would be
+    undone.
 
     `on_namesakes` takes each name that none or several tables had, with these. `later` returns the
     catalogs that name labels, roles, and what regclass and its like print. Without it, the catalogs
@@ -275,8 +280,13 @@ def _changes(
     missing = reader.undescribed(start, end, xid=xid, others=others, names=tables)
     if chosen.is_cut_off:
         missing.insert(0, reader.cut_off_range())
+    unsure = reader.unsure(
+        c.commit.top_xid for c in found if xid in (None, c.xid, c.commit.top_xid)
+    )
+    if takes_back:
+        missing += unsure
     tell_of_missing(missing)
-    for each in reader.remarks(xid):
+    for each in (*reader.remarks(xid), *(() if takes_back else unsure)):
         tell(f"walkeeper: warning: {each.kind} {each.place}: {each.reason}")
     return found, database, int(bool(missing) and not asked.allows_missing)
 
@@ -386,7 +396,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     base = opened_base(asked)
     latest = cache(partial(_latest, archive, base))
     found, database, missing = _changes(
-        archive, asked, tables, base, xid, _refuse_namesakes, latest
+        archive, asked, tables, base, xid, _refuse_namesakes, latest, takes_back=True
     )
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     found = in_later_names(found, latest(database).catalog, latest(database).lives)

@@ -157,11 +157,28 @@ DOUBTING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "half-a-transaction-is-taken-back",
+        "undescribed",
+        "undo fails if a transaction may have begun before the WAL",
+        (Edit("replay_commands._changes", "missing += unsure", "pass"),),
+        turns_red=UNDESCRIBED + "a_transaction_that_may_have_begun_before_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "unknown-start-is-silent",
         "undescribed",
-        "WAL that does not say what was open where it begins is not whole",
-        (Edit("range_of_unsure", "not history.xids.may_have_begun_before(xids).any()", "True"),),
-        turns_red=UNDESCRIBED + "wal_that_does_not_say_what_was_open_where_it_begins_is_not_whole",
+        "changes name the range in which transactions may have begun before the WAL",
+        (Edit("range_of_unsure", "not len(unsure)", "True"),),
+        turns_red=UNDESCRIBED + "a_transaction_that_may_have_begun_before_is_named",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "older-checkpoint-says-what-is-later",
+        "open_at_start",
+        "the next xid of a checkpoint that began before the WAL says nothing",
+        (Edit("OpenAtStart._look_for_later", "redo_lsn >= begin_lsn", "True"),),
+        turns_red=START
+        + "the_first_next_xid_says_which_transactions_began_later[one that began before]",
         why_named=NO_TABLES,
     ),
     Mutant(
