@@ -87,12 +87,12 @@ def _leave_the_server(source: Safekeeper) -> None:
 
 
 def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int) -> None:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     path, has_more = os.path.join(folder, wanted.name), True
     _create(path + PART)
     with ThreadPoolExecutor(1) as disk:
-        placed = disk.submit(int)
+        placed: Future[None] = disk.submit(lambda: None)
         while has_more and _wait_for_room(folder, ahead):
             fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
             placed.result()
