@@ -16,6 +16,9 @@ from walkeeper_history.rows.file_uses import FileUses, MadeFile
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, Tenancy
 from walkeeper_replay.catalogs.catalog_history import Named
 from walkeeper_replay.catalogs.table_lives import TableLives
+from walkeeper_replay.changes.change_events import Tenure
+from walkeeper_replay.changes.table_owners import TableOwners
+from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.tuples.xids import NEVER
 
 Output = pytest.CaptureFixture[str]
@@ -250,3 +253,16 @@ def test_a_life_begins_after_the_end_of_all_before() -> None:
     assert [lives.is_last(9, lsn) for lsn in (39, 40)] == [False, True]
     assert TableLives.of(versions, lambda *_: False).begins == {9: [0]}, "nothing created it"
     assert lives.at(8, 5) == 0 and lives.is_last(8, 5)
+
+
+def test_a_table_goes_on_if_the_wal_does_not_describe_its_new_row() -> None:
+    """No row of 7 follows at 20: it was dropped, or a page of pg_class is not known."""
+    rows = [of_class(10, 20, 7), of_class(10, 20, 8), of_class(20, NEVER, 8, "renamed")]
+    owners = TableOwners(
+        TableLives.of(rows, lambda *_: False),
+        [(Relation(1663, 5, row.oid), row, Tenure()) for row in rows],
+    )
+    assert owners.meant((), 15, 99) == {(7, 10), (8, 10)}
+    assert owners.meant((), 30, 99) == {(8, 10)} and not owners.meant(["t"], 30, 99)
+    assert owners.meant((), 30, 99, may_go_on=True) == {(7, 10), (8, 10)}
+    assert owners.meant(["t"], 30, 99, may_go_on=True) == {(7, 10)}

@@ -291,10 +291,11 @@ class ChangeReader:
     def _files(self, names: Sequence[str], end: int, start: int = 0) -> list[TableFile]:
         """Return every file before `end` of the tables that had one of the names after `start`.
 
-        A table is its OID, until another one gets it.
+        A table is its OID, until another one gets it. A table that was dropped before has no
+        changes there.
         """
         steps, chosen = self.history.file_steps(self.database.oid), self.owners
-        had = chosen.meant(names, start, end)
+        had = chosen.meant(names, start, end, may_go_on=True)
         found: dict[tuple[Relation, Tenure], TableFile] = {}
         nodes: dict[TableLife, set[tuple[int, Tenure]]] = {}
         for relation, named, tenure in chosen.until(end):

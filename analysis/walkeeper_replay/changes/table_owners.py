@@ -52,12 +52,20 @@ class TableOwners:
         """Return the table to which a version of a row of pg_class belongs."""
         return named.oid, self.lives.at(named.oid, named.begin)
 
-    def meant(self, names: Sequence[str], start: int, end: int) -> set[TableLife]:
-        """Return the tables that had one of the names in (start, end], or all without a name."""
+    def meant(
+        self, names: Sequence[str], start: int, end: int, *, may_go_on: bool = False
+    ) -> set[TableLife]:
+        """Return the tables that had one of the names in (start, end], or all without a name.
+
+        The last known row of pg_class may have ended by a change whose new row the WAL does not
+        describe. With `may_go_on` the table has its last name from then on, if it was not dropped.
+        """
+        rows = [(self.life(named), named) for _, named, _ in self.until(end)]
+        last = dict(rows)
         had = {
-            ((named.schema, named.name, named.oid), self.life(named))
-            for _, named, _ in self.until(end)
-            if named.end > start
+            ((named.schema, named.name, named.oid), life)
+            for life, named in rows
+            if named.end > start or (may_go_on and last[life] is named)
         }
         known = list({name for name, _ in had})
         asked = {each for name in names for each in meant(name, known)}

@@ -160,6 +160,14 @@ NAMING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "unknown-row-ends-a-table",
+        "table_owners",
+        "changes of a table are found after a row of pg_class that the WAL does not describe",
+        (Edit("TableOwners.meant", "may_go_on and last[life] is named", "False"),),
+        turns_red=AGAIN + "a_table_goes_on_if_the_wal_does_not_describe_its_new_row",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "names-from-before-the-range",
         "table_owners",
         "a name means the tables that had it within the range",
