@@ -233,6 +233,27 @@ def test_values_that_alter_table_gave_are_said_to_be_no_changes(
     assert "warning" not in missing(server, "moved_only", capsys)
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode", "is_said"), [("", "append", True), ("delta:", "mirror", False)]
+)
+def test_a_stream_says_what_its_changes_do_not_show(
+    server: PostgresServer, tmp_path: Path, capsys: Output, kind: str, mode: str, is_said: bool
+) -> None:
+    """A mirror reads the table again, so it has these values."""
+    name = f"recast_for_{mode}"
+    work(
+        server,
+        f"CREATE TABLE {name} (id int PRIMARY KEY, v text)",
+        ROWS.format(name),
+        f"ALTER TABLE {name} ALTER v TYPE text USING upper(v)",
+    )
+    given = (*("--path", str(server.data / "pg_wal"), "--table", name, "--once", "--mode", mode),
+             *("--to", f"{kind}{tmp_path / 'to'}", "--state", str(tmp_path / "state")))  # fmt: skip
+    assert run(["history", "stream", *given]) == 0
+    said = capsys.readouterr().err
+    assert (f"warning: table public.{name}: {RECAST.partition('{}')[0]}" in said) is is_said, said
+
+
 def test_heirs_that_are_not_named_are_missing(server: PostgresServer, capsys: Output) -> None:
     work(
         server,

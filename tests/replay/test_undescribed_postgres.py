@@ -215,6 +215,9 @@ def test_a_transaction_that_may_have_begun_before_is_named(
     for command in ("changes", "undo"):
         code, _, said = history(capsys, command, *path, "--xid", str(later))
         assert code == 0 and "may have begun before" not in said
+    to, state = str(tmp_path / "to"), str(tmp_path / "state")
+    code, _, said = history(capsys, "stream", *path, "--to", to, "--state", state, "--once")
+    assert code == 0 and said.count("may have begun before") == 1, said
 
 
 def test_a_table_of_this_wal_is_named_by_its_file_if_the_catalogs_are_not_known(

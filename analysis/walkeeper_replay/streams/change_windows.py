@@ -111,6 +111,8 @@ class ChangeStream:
     database: Database | None = None
     missing: list[Undescribed] = field(default_factory=list)
     """The changes that the last window's WAL does not describe."""
+    remarks: list[Undescribed] = field(default_factory=list)
+    """The changes of the last window that may lack a part, and the values that they do not show."""
     segments_max: int = 4
     """Segments in a window, at most."""
     pages_max: int = PAGES_MAX
@@ -165,12 +167,18 @@ class ChangeStream:
         reader = _Reader(*own, waiting=self._waiting)
         reader._heaps, reader.described.catalogs = self._heaps, self._shown
         start = max(self.scope.start_lsn, self.position)
-        made = _MadeFiles()
-        rewritten = self._changes(reader, window, start, made, take)
+        made, given = _MadeFiles(), set[int]()
+
+        def take_and_note(found: FoundChanges) -> None:
+            given.update(found.transactions())
+            take(found)
+
+        rewritten = self._changes(reader, window, start, made, take_and_note)
         others = self.scope.database is None and not self.scope.tables
         self.missing = reader.undescribed(
             start, history.end_lsn, others=others, names=self.scope.tables
         )
+        self.remarks = [*reader.remarks(), *reader.unsure(given)]
         self.system_id, self.position = plan.system_id, history.end_lsn
         history.xids.forget_commits(self.position)
         self._heaps.keep(lambda changed: ~history.xids.have_ended(changed))
@@ -287,7 +295,7 @@ class ChangeStream:
 def _saved_names() -> list[str]:
     """Return the fields that a saved state has: all but the file and what the log gives again."""
     bounds = ("segments_max", "pages_max", "changes_max_bytes")
-    left_out = (*bounds, "_file", "missing", "_rooms", "_shown")
+    left_out = (*bounds, "_file", "missing", "remarks", "_rooms", "_shown")
     return [each.name for each in fields(ChangeStream) if each.name not in left_out]
 
 

@@ -286,8 +286,7 @@ def _changes(
     if takes_back:
         missing += unsure
     tell_of_missing(missing)
-    for each in (*reader.remarks(xid), *(() if takes_back else unsure)):
-        tell(f"walkeeper: warning: {each.kind} {each.place}: {each.reason}")
+    tell_of_remarks([*reader.remarks(xid), *(() if takes_back else unsure)])
     return found, database, int(bool(missing) and not asked.allows_missing)
 
 
@@ -340,6 +339,12 @@ def tell_of_missing(missing: Sequence[Undescribed]) -> None:
     for (kind, reason), places in groups.items():
         shown = ", ".join(places[:PLACES_SHOWN]) + (", …" if places[PLACES_SHOWN:] else "")
         tell(f"walkeeper: warning: missing: {kind} {shown} ({len(places)} in all): {reason}")
+
+
+def tell_of_remarks(remarks: Sequence[Undescribed]) -> None:
+    """Name on stderr what the changes do not show, or may lack."""
+    for each in remarks:
+        tell(f"walkeeper: warning: {each.kind} {each.place}: {each.reason}")
 
 
 def tell_of_incomplete(found: Sequence[Incomplete]) -> None:

@@ -11,7 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from walkeeper_cli.history.replay_commands import tell_of_incomplete, tell_of_missing
+from walkeeper_cli.history.replay_commands import (
+    tell_of_incomplete,
+    tell_of_missing,
+    tell_of_remarks,
+)
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
@@ -224,9 +228,11 @@ class Streaming:
         return make_plan(self._files, timeline=self._source.timeline, start_lsn=start)
 
     def _tell_of_missing(self) -> None:
-        missing = self._stream.missing
+        missing, remarks = self._stream.missing, self._stream.remarks
         if self._asked.mode == MIRROR:
             missing = [each for each in missing if not each.is_read_again]
+            remarks = [each for each in remarks if not each.is_read_again]
+        tell_of_remarks(remarks)
         if not missing:
             return
         tell_of_missing(missing)
