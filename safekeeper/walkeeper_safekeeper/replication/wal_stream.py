@@ -45,7 +45,7 @@ from walkeeper_safekeeper.replication.client_connection import ClientConnection,
 from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
 
 CHUNK_BYTES_MAX = 128 << 10
-READ_BYTES_MAX = 1 << 20  # a client that lags needs fewer reads, as each may wait for a thread
+READ_BYTES_MAX = 1 << 19  # a client that lags needs fewer reads, as each may wait for a thread
 
 
 @dataclass(frozen=True, slots=True)
