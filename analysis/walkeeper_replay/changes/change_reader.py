@@ -266,8 +266,10 @@ class ChangeReader:
         return range_of_unsure(self.history, np.array(sorted(set(transactions)), np.int64))
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
-        """Return the tables whose changes were left out, or are not in the WAL."""
-        found = [Undescribed("table", *each) for each in sorted(self.described.undecoded.items())]
+        """Return the tables and files whose changes were left out, or are not in the WAL."""
+        found = [
+            Undescribed(*place, why) for place, why in sorted(self.described.undecoded.items())
+        ]
         return found + self._lost.found(xid)
 
     def remarks(self, xid: int | None = None) -> list[Undescribed]:
@@ -490,7 +492,7 @@ class ChangeReader:
         values = changed_values(events, rows, table, catalog, fetch)
         if len(damaged := values.damaged()):
             lsn = int(rows["start_lsn"][damaged[0]])
-            self.described.undecoded[table.shown] = damaged_change(self.plan, lsn)
+            self.described.undecoded["table", table.shown] = damaged_change(self.plan, lsn)
         shown, before, after = versions(rows)
         made = self._made(rows[shown])
         made["old"], made["new"] = before, after

@@ -33,8 +33,8 @@ class DescribedTables:
     later: Catalog | None = None
     """Catalogs that name labels, roles, and what regclass and its like print, or None."""
     catalogs: dict[int, Catalog] = field(default_factory=dict)
-    undecoded: dict[str, str] = field(default_factory=dict)
-    """Tables whose changes were left out, and why."""
+    undecoded: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Kind and place of the tables and files whose changes were left out, and why."""
     insists: bool = False
     """True if tables were named, so that one that is not described is an error."""
 
@@ -53,7 +53,7 @@ class DescribedTables:
             catalog = self.catalog(max(file.end - 1, file.begin))
             known = catalog.classes.get(file.oid)
         if known is None:
-            self.undecoded["/".join(map(str, file.relation))] = NO_ROW
+            self.undecoded["file", "/".join(map(str, file.relation))] = NO_ROW
             return catalog, None
         return catalog, self.table(catalog, known)
 
@@ -64,7 +64,7 @@ class DescribedTables:
         except HistoryError as error:
             if self.insists:
                 raise
-            self.undecoded[f"{known.schema}.{known.name}"] = str(error)
+            self.undecoded["table", f"{known.schema}.{known.name}"] = str(error)
             return None
 
     def last(self, oids: Iterable[int]) -> dict[int, Table]:

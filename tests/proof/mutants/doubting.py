@@ -174,6 +174,15 @@ DOUBTING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "file-without-a-name-is-a-table",
+        "described_tables",
+        "a file without a row of pg_class is named as a file, which may be any table's",
+        (Edit("DescribedTables.of_file", '"file"', '"table"'),),
+        turns_red="tests/replay/test_described_tables.py"
+        "::test_a_file_without_a_row_of_pg_class_is_no_table",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "stream-is-silent-of-its-start",
         "undescribed",
         "a stream names the range in which transactions may have begun before the WAL",
