@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from rich.console import Console
@@ -14,6 +18,9 @@ from walkeeper_lab.bench import disk
 from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_lab.bench.pairs import Series, order_of
+from walkeeper_lab.bench.rounds import Say, take_turns
+from walkeeper_lab.bench.sides import Nobody, Side
+from walkeeper_lab.local.child_process import ChildProcess
 
 SIDES = ("no replication", "pg_receivewal", "walkeeper")
 
@@ -46,6 +53,45 @@ def test_more_than_one_is_better_also_where_less_is_better() -> None:
 def test_sides_take_turns_in_both_orders() -> None:
     assert order_of(SIDES, 0) == list(SIDES) == order_of(SIDES, 2)
     assert order_of(SIDES, 1) == list(reversed(SIDES))
+
+
+class Idle:
+    """A side with two receivers, of which one was killed."""
+
+    name = "walkeeper"
+
+    def __init__(self, folder: Path) -> None:
+        self.victims = [
+            ChildProcess(name, ("sleep", "60"), folder / f"{name}.log") for name in ("one", "two")
+        ]
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        for victim in self.victims:
+            await victim.launch()
+        try:
+            await self.victims[0].kill()
+            yield
+        finally:
+            await self.victims[1].kill()
+
+
+class Nothing:
+    """A benchmark that measures nothing."""
+
+    title = "nothing"
+    series: ClassVar[list[Series]] = []
+
+    async def measure(self, side: Side, say: Say) -> None:
+        say(side.name)
+
+
+def test_the_memory_of_the_receivers_that_are_left_is_reported(tmp_path: Path) -> None:
+    sides: list[Side] = [Nobody(), Idle(tmp_path)]
+    idle, most = asyncio.run(take_turns(Nothing(), sides, 2, lambda _: None))
+    assert idle.values.keys() == most.values.keys() == {"walkeeper"}
+    assert len(idle.values["walkeeper"]) == 2
+    assert 0 < idle.median("walkeeper") <= most.median("walkeeper") < 20
 
 
 def test_a_disk_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

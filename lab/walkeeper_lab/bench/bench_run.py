@@ -19,6 +19,7 @@ from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.bench.disk import Disk, disk_of
+from walkeeper_lab.bench.pairs import Series
 from walkeeper_lab.bench.rounds import Bench, take_turns
 from walkeeper_lab.bench.sides import Side, sides_of_all
 from walkeeper_lab.local.postgresql import PostgreSQL
@@ -135,7 +136,7 @@ async def _measure(
         bench = make(primary)
         try:
             async with cables.laid(directory):
-                await take_turns(
+                memory = await take_turns(
                     bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
                 )
         finally:
@@ -144,14 +145,15 @@ async def _measure(
                     await child.kill()
     finally:
         await server.kill()
-    report = _report(settings, f"{bench.title}{cables}", bench, disk, programs, sides, compared)
+    title, series = f"{bench.title}{cables}", [*bench.series, *memory]
+    report = _report(settings, title, series, disk, programs, sides, compared)
     _tell(report, settings, console)
 
 
 def _report(
     settings: BenchSettings,
     title: str,
-    bench: Bench,
+    series: list[Series],
     disk: Disk,
     programs: Programs,
     sides: list[Side],
@@ -166,7 +168,7 @@ def _report(
         sides=[side.name for side in sides],
         ours=compared[0],
         theirs=compared[1],
-        series=bench.series,
+        series=series,
         also=compared[2:],
     )
 

@@ -23,11 +23,23 @@ class Bench(Protocol):
         ...
 
 
-async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say) -> None:
-    """Measure every side once in each round."""
+async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say) -> list[Series]:
+    """Measure every side once in each round, and return the memory of its largest receiver."""
     by_name = {side.name: side for side in sides}
+    idle = Series("memory of a receiver", "MB, idle", more=False)
+    most = Series("", "MB, at most", more=False)
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         for name in order_of(list(by_name), number):
-            async with by_name[name].attached():
-                await bench.measure(by_name[name], say)
+            side = by_name[name]
+            async with side.attached():
+                _add_memory(idle, side, lambda now_mb, _: now_mb)
+                await bench.measure(side, say)
+                _add_memory(most, side, lambda _, most_mb: most_mb)
+    return [idle, most]
+
+
+def _add_memory(series: Series, side: Side, which: Callable[[float, float], float]) -> None:
+    found = [which(*child.memory_mb()) for child in side.victims if child.is_running]
+    if found:
+        series.add(side.name, max(found))

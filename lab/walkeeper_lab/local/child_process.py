@@ -75,6 +75,13 @@ class ChildProcess:
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
 
+    def memory_mb(self) -> tuple[float, float]:
+        """Return its resident memory now, and the most since its start (VmRSS, VmHWM of Linux)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        known = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        now_kb, most_kb = (int(known[name].split()[0]) for name in ("VmRSS", "VmHWM"))
+        return now_kb / 1024, most_kb / 1024
+
     async def start(self, timeout_s: float) -> str:
         """Launch the child, wait for its `ready: ` line, and return the rest of that line.
 
