@@ -1,12 +1,14 @@
 """The facts of one segment that let a reader skip it, and the proof that they belong to it.
 
     facts_of(reading, files) -> values of SCHEMA, or None      of a whole and sound segment
-    proof_of(files, path) -> text                              a digest of the file's two ends
+    proof_of(files, path, last) -> text                        a digest of three pieces of the file
 
-Contract: facts are those of all records that start in the segment. A proof is of the file's size,
-its first 8 kB and its last 8 kB, as they are stored, packed or not. So another history's segment of
-the same name, a longer one or a cut one has another proof. Damage between them changes no fact: a
-reader that passes over the segment needs none of these bytes. A live log's segments have no proof.
+Contract: facts are those of all records that start in the segment. A proof is of the file's size
+and of three times 8 kB: the first, the last, and those where its last record starts. They are taken
+as stored, packed or not. So another history's segment of the same name, a longer one or a cut one
+has another proof. Both ends are not enough: histories may part within a segment, and each of them
+may switch to the next one. Damage elsewhere changes no fact: a reader that passes over the segment
+needs none of these bytes. A live log's segments have no proof.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS, rmgr_names
 from walkeeper_wal.sources.plan import PlannedSegment
 from walkeeper_wal.sources.reading import Batch, Reading
-from walkeeper_wal.sources.wal_files import WalFiles
+from walkeeper_wal.sources.wal_files import Pieces, WalFiles
 from walkeeper_wal.wal_errors import HistoryError
 
 _INTS = list_of(pa.int64())
@@ -125,17 +127,20 @@ class _Facts:
 def facts_of(reading: Reading, files: WalFiles) -> list[Any] | None:
     """Return the segment's facts, or None if it may change or not all its records are known.
 
-    The proof is taken before and after. A file that changes meanwhile has no facts.
+    Both looks at the file are equal, or it has changed meanwhile and has no facts.
     """
-    proof = proof_of(files, reading.segment.path)
+    segment = reading.segment
+    before = _pieces(files, segment.path, 0)
     facts = _Facts()
     for batch in reading:
         facts.add(batch)
-    segment = reading.segment
     is_whole = reading.summary.status in ("complete", "switched") and not reading.problems
-    if proof is None or not (is_whole and is_uncut(segment)) or segment.is_partial:
+    if not (is_whole and is_uncut(segment)) or segment.is_partial:
         return None
-    return facts.values(reading, proof) if proof_of(files, segment.path) == proof else None
+    after = _pieces(files, segment.path, place_of_last(reading.summary.last_lsn, segment))
+    if before is None or after is None or (before[0], before[3]) != (after[0], after[3]):
+        return None
+    return facts.values(reading, _digest(after)) if before[1] == after[1] else None
 
 
 def is_uncut(segment: PlannedSegment) -> bool:
@@ -144,15 +149,30 @@ def is_uncut(segment: PlannedSegment) -> bool:
     return (segment.begin_lsn, segment.end_lsn) == (segment.first_lsn, end)
 
 
-def proof_of(files: WalFiles, path: str) -> str | None:
-    """Return the proof of a file's content, or None if its two ends cannot be read."""
+def place_of_last(last_lsn: int | None, segment: PlannedSegment) -> int:
+    """Return the place in its file of the page where a segment's last record starts, or 0."""
+    at = 0 if last_lsn is None else last_lsn - segment.first_lsn
+    return at - at % WAL_PAGE_BYTES
+
+
+def proof_of(files: WalFiles, path: str, last: int) -> str | None:
+    """Return the proof of a file's content, or None if it cannot be read."""
+    pieces = _pieces(files, path, last)
+    return None if pieces is None else _digest(pieces)
+
+
+def _pieces(files: WalFiles, path: str, at: int) -> Pieces | None:
     try:
-        length, first, last = files.read_ends(path, WAL_PAGE_BYTES)
+        return files.read_pieces(path, WAL_PAGE_BYTES, at)
     except HistoryError:
         return None
+
+
+def _digest(pieces: Pieces) -> str:
+    length, *read = pieces
     digest = blake2b(length.to_bytes(8, "little"), digest_size=16)
-    digest.update(first)
-    digest.update(last)
+    for piece in read:
+        digest.update(piece)
     return digest.hexdigest()
 
 

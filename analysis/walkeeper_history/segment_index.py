@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from walkeeper_history.rows.ended import Ended
 from walkeeper_history.rows.row_filters import Wanted
-from walkeeper_history.segment_facts import SCHEMA, facts_of, is_uncut, proof_of
+from walkeeper_history.segment_facts import SCHEMA, facts_of, is_uncut, place_of_last, proof_of
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
@@ -44,7 +44,7 @@ from walkeeper_wal.wal_errors import HistoryError
 _SYSTEM_ID = b"walkeeper.system_identifier"
 
 
-_FORMAT, _THIS_FORMAT = b"walkeeper.index_format", b"3"
+_FORMAT, _THIS_FORMAT = b"walkeeper.index_format", b"4"
 _MISFITS = "remove it, or write it anew with `walkeeper history index`"
 
 
@@ -119,6 +119,7 @@ class ProvenIndex:
         names = table.column("segment").to_pylist()
         self._rows = {name: row for row, name in enumerate(names)}
         self._proofs = table.column("proof").to_pylist()
+        self._lasts = table.column("last_lsn").to_pylist()
         self._proven: dict[int, bool] = {}
 
     @classmethod
@@ -143,7 +144,8 @@ class ProvenIndex:
         if row is None:
             return None
         if row not in self._proven:
-            self._proven[row] = proof_of(self._files, segment.path) == self._proofs[row]
+            last = place_of_last(self._lasts[row], segment)
+            self._proven[row] = proof_of(self._files, segment.path, last) == self._proofs[row]
         return row if self._proven[row] else None
 
     def skipped(self, plan: Plan, without: Column) -> frozenset[int]:
@@ -232,7 +234,7 @@ def passed_over(path: str, files: WalFiles, plan: Plan, wanted: Wanted) -> froze
     sets = {"resource_managers": wanted.resource_managers, "xids": wanted.xids,
             "relfilenodes": wanted.relfilenodes}  # fmt: skip
     asked = {name: values for name, values in sets.items() if values is not None}
-    columns = ["segment", "proof", "first_time", "last_time", *asked]
+    columns = ["segment", "proof", "last_lsn", "first_time", "last_time", *asked]
     index = ProvenIndex(files, _read(Path(path), plan.system_id, columns))
     return index.skipped(plan, _without(index.table, asked, wanted))
 

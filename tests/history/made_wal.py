@@ -10,7 +10,7 @@ from tests.support.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.plan import PlannedSegment
-from walkeeper_wal.sources.wal_files import Ends, LocalFiles
+from walkeeper_wal.sources.wal_files import LocalFiles, Pieces
 
 SEGMENT_BYTES = 65536  # too small for PostgreSQL: the reader does not mind, and tests are quick
 SYSTEM_ID = 7_000_000_000_000_000_001
@@ -59,9 +59,9 @@ class MemoryFiles(LocalFiles):
     def open_plain(self, path: str) -> int | None:
         return None if path in self.changed else super().open_plain(path)
 
-    def read_ends(self, path: str, size: int) -> Ends:
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces:
         data = self.read(path).tobytes()
-        return len(data), data[:size], data[-size:]
+        return len(data), data[:size], data[at : at + size], data[-size:]
 
 
 def random_body(random: Random) -> bytes:

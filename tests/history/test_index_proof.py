@@ -18,7 +18,7 @@ NAME = "000000010000000000000001"
 def test_a_row_without_the_proof_of_its_file_does_not_count(
     monkeypatch: pytest.MonkeyPatch, proof: bytes, row: int | None
 ) -> None:
-    monkeypatch.setattr(segment_index, "proof_of", lambda files, path: b"of this file")
-    table = pa.table({"segment": [NAME], "proof": [proof]})
+    monkeypatch.setattr(segment_index, "proof_of", lambda files, path, last: b"of this file")
+    table = pa.table({"segment": [NAME], "proof": [proof], "last_lsn": [None]})
     index = ProvenIndex(cast(Any, None), table)
-    assert index.row(cast(Any, SimpleNamespace(name=NAME, path=NAME))) == row
+    assert index.row(cast(Any, SimpleNamespace(name=NAME, path=NAME, first_lsn=0))) == row

@@ -77,6 +77,40 @@ class Twins:
         self.a, self.b = folder / "a", folder / "b"
 
 
+def parted(server: PostgresServer, folder: Path, *statements: str) -> Path:
+    """Run statements, switch to the next segment twice, and return a copy of the WAL."""
+    server.start()
+    server.sql(*statements, "SELECT pg_switch_wal()", "SELECT txid_current()")
+    server.sql("SELECT pg_switch_wal()")
+    server.stop()
+    shutil.copytree(server.data / "pg_wal", folder)
+    return folder
+
+
+def test_histories_that_part_within_a_segment_have_other_proofs(
+    tmp_path: Path, capsys: Output
+) -> None:
+    """Both ends of the segment are the same, since each history switched to the next one."""
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql("CREATE TABLE t (id int)", "SELECT pg_switch_wal()")
+        server.sql("INSERT INTO t SELECT generate_series(1, 3000)")
+        segment = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
+        server.stop()
+        shutil.copytree(server.data, tmp_path / "copy")
+        first = parted(server, tmp_path / "a", "SELECT txid_current()")
+        shutil.rmtree(server.data)
+        shutil.copytree(tmp_path / "copy", server.data)
+        own(server.data)
+        second = parted(server, tmp_path / "b", "DELETE FROM t WHERE id < 50")
+    one, other = ((wal / segment).read_bytes() for wal in (first, second))
+    assert one != other and (one[:8192], one[-8192:]) == (other[:8192], other[-8192:])
+    index, find = ("--index", str(tmp_path / "index")), ["history", "find", "delete", "--path"]
+    assert run([*find, str(first), *index]) == 0
+    assert "delete of" not in capsys.readouterr().out
+    assert run([*find, str(second), *index]) == 0
+    assert "delete of 49 rows" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     yield Twins(tmp_path_factory.mktemp("twins"))

@@ -1,4 +1,4 @@
-"""Files and tables that the catalogs do not describe are told apart."""
+"""Changes are missing of a file without a row of pg_class, or of a table without columns."""
 
 from __future__ import annotations
 

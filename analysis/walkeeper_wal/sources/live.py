@@ -27,7 +27,7 @@ from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, ServedWal, Unavailable
 from walkeeper_wal.sources.segment_timelines import Stretch, parse_history
-from walkeeper_wal.sources.wal_files import Ends
+from walkeeper_wal.sources.wal_files import Pieces
 from walkeeper_wal.wal_errors import HistoryError
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")
@@ -144,7 +144,7 @@ class LiveFiles:
     def open_plain(self, path: str) -> int | None:
         return None
 
-    def read_ends(self, path: str, size: int) -> Ends:
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces:
         raise HistoryError(f"{self.shown(path)}: an index is of files, and this log is live")
 
     def shown(self, path: str) -> str:

@@ -30,7 +30,7 @@ class MovingTails:
     def __init__(self, files: WalFiles) -> None:
         self._files = files
         self.list_files, self.shown = files.list_files, files.shown
-        self.read_ends = files.read_ends
+        self.read_pieces = files.read_pieces
 
     def read(self, path: str) -> Bytes:
         return self._found(path, self._files.read)

@@ -23,7 +23,7 @@ from walkeeper_wal.wal_errors import Gone, HistoryError
 if TYPE_CHECKING:
     from walkeeper_wal.records.segment import Bytes
 
-Ends = tuple[int, bytes, bytes]
+Pieces = tuple[int, bytes, bytes, bytes]  # the length, the first, those at a place, the last
 """The length of a file as it lies, its first and its last bytes."""
 
 
@@ -34,7 +34,7 @@ class WalFiles(Protocol):
     def read(self, path: str) -> Bytes: ...  # unpacked
     def read_front(self, path: str, size: int) -> bytes: ...  # at most, and not beyond the end
     def open_plain(self, path: str) -> int | None: ...  # a descriptor, if it is a plain local file
-    def read_ends(self, path: str, size: int) -> Ends: ...
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces: ...  # `size` bytes each
     def shown(self, path: str) -> str: ...  # for people
 
 
@@ -120,14 +120,16 @@ class LocalFiles:
 
         return unpack(np.fromfile(full, np.uint8), self.shown(path), size).tobytes()
 
-    def read_ends(self, path: str, size: int) -> Ends:
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces:
         full = self.root / path
         try:
             with full.open("rb") as file:
                 length = os.fstat(file.fileno()).st_size
-                first = file.read(size)
-                file.seek(max(length - size, 0))
-                return length, first, file.read(size)
+                pieces = []
+                for begin in (0, at, max(length - size, 0)):
+                    file.seek(begin)
+                    pieces.append(file.read(size))
+                return length, pieces[0], pieces[1], pieces[2]
         except OSError as error:
             raise _failed(full, error) from error
 
@@ -190,15 +192,21 @@ class ObjectFiles:
             return data
         return self.read(path)[:size].tobytes()
 
-    def read_ends(self, path: str, size: int) -> Ends:
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces:
         with self._asked(path):
             length = int(self._api.head(self._store, path)["size"])
             if not length:
-                return 0, b"", b""
-            end, begin = min(size, length), max(length - size, 0)
-            first = self._api.get_range(self._store, path, start=0, end=end)
-            last = self._api.get_range(self._store, path, start=begin, end=length)
-            return length, bytes(first), bytes(last)
+                return 0, b"", b"", b""
+            begins = (0, min(at, length - 1), max(length - size, 0))
+            first, within, last = (
+                bytes(
+                    self._api.get_range(
+                        self._store, path, start=begin, end=min(begin + size, length)
+                    )
+                )
+                for begin in begins
+            )
+            return length, first, within, last
 
     def open_plain(self, path: str) -> int | None:
         return None

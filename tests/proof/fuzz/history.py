@@ -24,7 +24,7 @@ from walkeeper_wal.records.walk import BLOCK_ROW, RECORD_ROW, Buffers
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.plan import PlannedSegment
 from walkeeper_wal.sources.reading import SegmentReader
-from walkeeper_wal.sources.wal_files import Ends
+from walkeeper_wal.sources.wal_files import Pieces
 
 TIMELINE_MAX = 9
 # So few that walks end and go on because of them.
@@ -51,9 +51,9 @@ class Held:
     def open_plain(self, path: str) -> int | None:
         return None
 
-    def read_ends(self, path: str, size: int) -> Ends:
+    def read_pieces(self, path: str, size: int, at: int) -> Pieces:
         data = self._data[int(path)].tobytes()
-        return len(data), data[:size], data[-size:]
+        return len(data), data[:size], data[at : at + size], data[-size:]
 
     def shown(self, path: str) -> str:
         return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import SEGMENT_SUMS, Edit, FastEdit, Mutant
 
 ARCHIVES = "tests/history/test_archives.py::test_"
-INDEX = "tests/history/test_index_proof.py::test_"
 STREAM = "tests/replay/test_change_stream_postgres.py::test_"
 STATE = "tests/replay/test_change_stream_state.py::test_"
 OPEN = "tests/replay/test_open_changes.py::test_"
@@ -103,21 +102,6 @@ ANALYSING = (
         "a TRUNCATE of a large transaction is in one part",
         (Edit("ChangeStream._changes", "part.is_of_one_commit", "False"),),
         turns_red=LARGE + "a_large_transaction_comes_in_parts_and_whole",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "index-is-believed",
-        "segment_index",
-        "a row of an index counts only for the file that it was made of",
-        (
-            Edit(
-                "ProvenIndex.row",
-                "proof_of(self._files, segment.path) == self._proofs[row]",
-                "True",
-            ),
-        ),
-        turns_red=INDEX
-        + "a_row_without_the_proof_of_its_file_does_not_count[of another file-None]",
         why_named=NO_TABLES,
     ),
     Mutant(

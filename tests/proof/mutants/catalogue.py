@@ -26,6 +26,7 @@ from tests.proof.mutants.logical import LOGICAL
 from tests.proof.mutants.naming import NAMING
 from tests.proof.mutants.operating import OPERATING
 from tests.proof.mutants.own_wal import OWN_WAL
+from tests.proof.mutants.proving import PROVING
 from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
 from tests.proof.mutants.redoing import REDOING
@@ -75,6 +76,7 @@ MUTANTS = (
     *SCRUBBING,
     *ANALYSING,
     *DOUBTING,
+    *PROVING,
     *NAMING,
     *REDOING,
     *STREAMING,

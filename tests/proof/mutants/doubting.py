@@ -16,7 +16,6 @@ OTHERS = "tests/replay/test_other_bases_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
 START = "tests/replay/test_open_at_start.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
-LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 XIDS = "tests/replay/test_xids.py::test_"
 EXCHANGED = "tests/replay/test_exchanged_files_postgres.py::test_"
 GROWN = "(held[begin:end] != now.payload(end)[begin:end]).any()"
@@ -171,45 +170,6 @@ DOUBTING = (
         "changes name the range in which transactions may have begun before the WAL",
         (Edit("range_of_unsure", "not len(unsure)", "True"),),
         turns_red=UNDESCRIBED + "a_transaction_that_may_have_begun_before_is_named",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "file-without-a-name-is-a-table",
-        "described_tables",
-        "a file without a row of pg_class is named as a file, which may be any table's",
-        (Edit("DescribedTables.of_file", '"file"', '"table"'),),
-        turns_red="tests/replay/test_described_tables.py"
-        "::test_a_file_without_a_row_of_pg_class_is_no_table",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "stream-is-silent-of-its-start",
-        "undescribed",
-        "a stream names the range in which transactions may have begun before the WAL",
-        (Edit("ChangeStream.advance_into", "reader.unsure(given)", "()"),),
-        turns_red=UNDESCRIBED + "a_transaction_that_may_have_begun_before_is_named",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "stream-is-silent-of-recast-values",
-        "lost_changes",
-        "a stream says which values are not among its changes",
-        (Edit("ChangeStream.advance_into", "reader.remarks()", "()"),),
-        turns_red=LOST + "a_stream_says_what_its_changes_do_not_show[-append-True]",
-        why_named=NO_TABLES,
-    ),
-    Mutant(
-        "mirror-lacks-recast-values",
-        "lost_changes",
-        "a mirror says nothing of values that it reads again",
-        (
-            Edit(
-                "Streaming._tell_of_missing",
-                "[each for each in remarks if not each.is_read_again]",
-                "remarks",
-            ),
-        ),
-        turns_red=LOST + "a_stream_says_what_its_changes_do_not_show[delta:-mirror-False]",
         why_named=NO_TABLES,
     ),
     Mutant(
