@@ -16,6 +16,7 @@ from typing import Any
 from walkeeper_history.tables import Table
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.reading import SegmentReader
+from walkeeper_wal.sources.record_chain import RecordChain
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import DamagedWal, HistoryError
@@ -71,11 +72,12 @@ class Follower:
                 "it was read: read an archive that has it, or begin at a later LSN"
             )
             raise HistoryError(missing)
+        chain = RecordChain()
         for index in range(len(plan.segments)):
             reading = self._reader.read(plan.reachable, index)
             batches = list(self._table.batches(reading))
             end = reading.summary.end_lsn
-            for problem in reading.problems:
+            for problem in [*reading.problems, *chain.problems(reading.summary, self._files)]:
                 # After a segment that is being written, another one may be there already.
                 if problem.start_lsn is None or problem.start_lsn >= self.next_lsn:
                     raise_fatal(problem)

@@ -44,6 +44,7 @@ from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.reading import Batch, SegmentReader
+from walkeeper_wal.sources.record_chain import RecordChain
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import LocalFiles
 from walkeeper_wal.wal_errors import DamagedWal, HistoryError
@@ -154,10 +155,11 @@ class Pager:
                 f"{self.base.shown} is a backup of system {self.base.system_id}, the log is that "
                 f"of {plan.system_id}: give --base a backup of the server of this log"
             )
+        chain = RecordChain()
         for index in range(len(plan.segments)):
             begin = self.applied_lsn
             reading = self._reader.read(plan.reachable, index)
-            for batch in reading:
+            for batch in chain.checked(reading, iter(reading), self._files, raise_fatal):
                 self._take(batch)
             for problem in reading.problems:
                 if problem.start_lsn is None or problem.start_lsn >= begin:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.history.parted_histories import Parted
 from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
@@ -77,31 +78,12 @@ class Twins:
         self.a, self.b = folder / "a", folder / "b"
 
 
-def parted(server: PostgresServer, folder: Path, *statements: str) -> Path:
-    """Run statements, switch to the next segment twice, and return a copy of the WAL."""
-    server.start()
-    server.sql(*statements, "SELECT pg_switch_wal()", "SELECT txid_current()")
-    server.sql("SELECT pg_switch_wal()")
-    server.stop()
-    shutil.copytree(server.data / "pg_wal", folder)
-    return folder
-
-
 def test_histories_that_part_within_a_segment_have_other_proofs(
     tmp_path: Path, capsys: Output
 ) -> None:
     """Both ends of the segment are the same, since each history switched to the next one."""
-    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
-        server.sql("CREATE TABLE t (id int)", "SELECT pg_switch_wal()")
-        server.sql("INSERT INTO t SELECT generate_series(1, 3000)")
-        segment = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
-        server.stop()
-        shutil.copytree(server.data, tmp_path / "copy")
-        first = parted(server, tmp_path / "a", "SELECT txid_current()")
-        shutil.rmtree(server.data)
-        shutil.copytree(tmp_path / "copy", server.data)
-        own(server.data)
-        second = parted(server, tmp_path / "b", "DELETE FROM t WHERE id < 50")
+    made = Parted.make(tmp_path, "SELECT txid_current()", "DELETE FROM t WHERE id < 50")
+    first, second, segment = made.first, made.second, made.segment
     one, other = ((wal / segment).read_bytes() for wal in (first, second))
     assert one != other and (one[:8192], one[-8192:]) == (other[:8192], other[-8192:])
     index, find = ("--index", str(tmp_path / "index")), ["history", "find", "delete", "--path"]

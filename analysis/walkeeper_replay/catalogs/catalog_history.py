@@ -157,7 +157,7 @@ class CatalogHistory:
             if decode is not None:
                 wanted = CatalogFiles(store.low_nodes, list(store.relations))
                 passed = pass_in_parallel(
-                    decode(wanted), plan, consumers, until=until, on_problem=noted
+                    decode(wanted), files, plan, consumers, until=until, on_problem=noted
                 )
             else:
                 passed = pass_over(

@@ -1,10 +1,11 @@
 """The records of a few segments, decoded once and kept for several passes.
 
     rooms = Rooms(4)
-    window = rooms.decoded(files, plan)      window.end_lsn, window.pass_over(consumers)
+    window = rooms.decoded(files, plan, last_lsn)    window.end_lsn, window.pass_over(consumers)
 
 Contract: a pass gives each consumer what `pass_over` gives it, with CRCs checked. Segments are
-decoded before the first pass, so damage is met before a consumer has changed. The records of a
+decoded before the first pass, so damage is met before a consumer has changed. Damage is also a
+first record that does not follow the one at `last_lsn`, unless that is 0. The records of a
 window are valid until the next one is decoded. Memory is that of the segments, and of the rows of
 their records.
 """
@@ -17,6 +18,7 @@ from walkeeper_replay.redo.wal_pass import Consumer, Passed, pass_over
 from walkeeper_wal.sources.loading import Room
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch, SegmentReader
+from walkeeper_wal.sources.record_chain import RecordChain
 from walkeeper_wal.sources.threaded_reading import raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -29,6 +31,8 @@ class DecodedWindow:
     plan: Plan
     end_lsn: int = 0
     """The end of the last record, or 0 without one."""
+    last_lsn: int = 0
+    """The start of the last record, or that of the record before the window."""
     batches: list[Batch] | None = None
 
     def pass_over(self, consumers: list[Consumer]) -> Passed:
@@ -48,9 +52,9 @@ class Rooms:
     count: int
     _rooms: list[Room] = field(default_factory=list)
 
-    def decoded(self, files: WalFiles, window: Plan) -> DecodedWindow:
+    def decoded(self, files: WalFiles, window: Plan, last_lsn: int = 0) -> DecodedWindow:
         """Decode a window; raise DamagedWal if a segment is damaged."""
-        found = DecodedWindow(files, window)
+        found, chain = DecodedWindow(files, window), RecordChain(last_lsn or None)
         keeps = len(window.segments) <= self.count
         found.batches = [] if keeps else None
         reader = SegmentReader(files)
@@ -63,9 +67,10 @@ class Rooms:
                     # The reader uses its rows again.
                     rows = batch.records.copy(), batch.blocks.copy()
                     found.batches.append(replace(batch, records=rows[0], blocks=rows[1]))
-            for problem in reading.problems:
+            for problem in [*reading.problems, *chain.problems(reading.summary, files)]:
                 raise_fatal(problem)
             found.end_lsn = reading.summary.end_lsn or found.end_lsn
+        found.last_lsn = chain.last_lsn or 0
         return found
 
     def _room(self, index: int) -> Room:

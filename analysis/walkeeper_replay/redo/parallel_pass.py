@@ -1,6 +1,6 @@
 """A pass over WAL whose segments are decoded side by side: each one once, by threads or machines.
 
-    pass_in_parallel(taken, plan, consumers, until=…)    as pass_over, from what others decoded
+    pass_in_parallel(parts, files, plan, consumers, until=…)   as pass_over, of decoded segments
     control_of(reading, until, store) -> Taken           the part of one segment, for catalogs
 
 Contract: the result is that of `pass_over` with the same consumers, if the taken records have all
@@ -18,7 +18,9 @@ from walkeeper_replay.redo.wal_pass import Consumer, Passed, next_record_lsn, up
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch, Reading
+from walkeeper_wal.sources.record_chain import RecordChain
 from walkeeper_wal.sources.threaded_reading import OnProblem, Part, raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
 
 Choose = Callable[[Batch], Batch]
 
@@ -63,6 +65,7 @@ def taken_of(reading: Reading, until: int | None, choose: Choose) -> Taken:
 
 def pass_in_parallel(
     parts: Iterable[Part[Taken]],
+    files: WalFiles,
     plan: Plan,
     consumers: list[Consumer],
     *,
@@ -70,14 +73,18 @@ def pass_in_parallel(
     on_problem: OnProblem = raise_fatal,
 ) -> Passed:
     """Give each chosen batch to each consumer, in the order of the log."""
-    end = 0
+    end, chain = 0, RecordChain()
     for part in parts:
+        if part.made.batches and not part.problems:
+            for problem in chain.begins(part.summary, files):
+                on_problem(problem)
         for batch in part.made.batches:
             for consume in consumers:
                 consume(batch)
             end = batch.span()[1]
         if part.made.is_cut:
             return Passed(end, True)
+        chain.ends(part.summary)
         for problem in part.problems:
             on_problem(problem)
     return Passed(end, until is not None and until <= next_record_lsn(end, plan.segment_bytes))

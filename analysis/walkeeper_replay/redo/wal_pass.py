@@ -21,6 +21,8 @@ from walkeeper_replay.redo.read_ahead import Begun, ReadAhead
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.plan import Plan, PlannedSegment
 from walkeeper_wal.sources.reading import Batch, SegmentReader
+from walkeeper_wal.sources.record_chain import RecordChain
+from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 
@@ -51,13 +53,13 @@ class Shortcut:
     is_needed: Callable[[Facts], bool]
     take: Callable[[Facts], None] = takes_nothing
 
-    def end_of(self, segment: PlannedSegment, until: int | None) -> int | None:
-        """Return the end of a segment's last record if the pass may leave it out, else None."""
+    def left_out(self, segment: PlannedSegment, until: int | None) -> Summary | None:
+        """Return the summary of a segment that the pass may leave out, else None."""
         facts = self.index.facts(segment)
         if facts is None or (until is not None and facts.end_lsn > until) or self.is_needed(facts):
             return None
         self.take(facts)
-        return facts.end_lsn
+        return facts.summary(segment)
 
 
 def pass_over(
@@ -74,6 +76,8 @@ def pass_over(
 ) -> Passed:
     """Give each batch to each consumer; return how far the pass went.
 
+    A segment whose first record does not follow the last one before it is a problem.
+
     It reads the first segment in any case, which says the WAL's version. With `reads_ahead`, a
     thread decodes the next segment meanwhile. That is not so with a `shortcut`: the consumers may
     say only after a segment whether the next one is needed.
@@ -84,34 +88,37 @@ def pass_over(
 
     if reads_ahead and shortcut is None:
         with ReadAhead((reader(), reader()), plan, until) as ahead:
-            return _passed(ahead.of, plan, consumers, until, on_problem, None)
+            return _passed(ahead.of, files, plan, consumers, until, on_problem, None)
     one = reader()
 
     def of(index: int) -> Begun:
         reading = one.read(plan.reachable, index)
         return reading, iter(reading)
 
-    return _passed(of, plan, consumers, until, on_problem, shortcut)
+    return _passed(of, files, plan, consumers, until, on_problem, shortcut)
 
 
 def _passed(
     of: Callable[[int], Begun],
+    files: WalFiles,
     plan: Plan,
     consumers: list[Consumer],
     until: int | None,
     on_problem: OnProblem,
     shortcut: Shortcut | None,
 ) -> Passed:
-    end = 0
+    end, chain = 0, RecordChain()
     for index, segment in enumerate(plan.segments):
         if until is not None and segment.first_lsn >= until:
             return Passed(end, True)
-        left_out = shortcut.end_of(segment, until) if shortcut and index else None
+        left_out = shortcut.left_out(segment, until) if shortcut and index else None
         if left_out is not None:
-            end = left_out
+            for problem in chain.problems(left_out, files):
+                on_problem(problem)
+            end = left_out.end_lsn or end
             continue
         reading, batches = of(index)
-        for batch in batches:
+        for batch in chain.checked(reading, batches, files, on_problem):
             taken = up_to(batch, until)
             if taken is None:
                 return Passed(end, True)

@@ -108,6 +108,8 @@ class ChangeStream:
     system_id: int | None = None
     position: int = 0
     """The end of the last record that was taken; 0 before the first window."""
+    last_lsn: int = 0
+    """The start of that record, which the next one names as its predecessor."""
     database: Database | None = None
     missing: list[Undescribed] = field(default_factory=list)
     """The changes that the last window's WAL does not describe."""
@@ -180,6 +182,7 @@ class ChangeStream:
         )
         self.remarks = [*reader.remarks(), *reader.unsure(given)]
         self.system_id, self.position = plan.system_id, history.end_lsn
+        self.last_lsn = window.last_lsn
         history.xids.forget_commits(self.position)
         self._heaps.keep(lambda changed: ~history.xids.have_ended(changed))
         return rewritten
@@ -195,7 +198,7 @@ class ChangeStream:
         while (window := plan.within(self.position, plan.segments[-1].end_lsn)) is not None:
             is_all = count >= len(window.segments)
             window = window.part(0, min(count, len(window.segments)))
-            decoded = self._rooms.decoded(files, window)
+            decoded = self._rooms.decoded(files, window, self.last_lsn)
             if not decoded.end_lsn:
                 if is_all:
                     return None

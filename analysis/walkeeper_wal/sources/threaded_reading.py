@@ -15,11 +15,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from walkeeper_common.lsn import Lsn
 from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.record_chain import RecordChain
 from walkeeper_wal.sources.summary import Summary
 from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import DamagedWal
@@ -138,7 +138,7 @@ def in_one_chain(
 
     Report a segment's problems before its result. The segments `before` them report none.
     """
-    chain = _Chain()
+    chain = RecordChain()
     for summary in before:
         chain.problems(summary, files)
     for done in parts:
@@ -193,36 +193,3 @@ def _in_order(
 
 def _usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
-
-
-class _Chain:
-    """A check that the first record of a segment links to the last one before it."""
-
-    def __init__(self) -> None:
-        self._before: Summary | None = None
-        self._broken = False
-
-    def problems(self, summary: Summary, files: WalFiles) -> list[Problem]:
-        before, segment = self._before, summary.segment
-        if before is not None:
-            behind = before.segment.first_lsn + before.segment.segment_bytes
-            self._broken |= behind != segment.first_lsn
-        self._broken |= summary.status == "foreign"
-        if summary.start_lsn is None:
-            self._broken |= summary.status in ("damaged", "open")
-            if before is not None:  # passed on: no record starts in this segment
-                self._before = replace(
-                    before, segment=replace(before.segment, first_lsn=segment.first_lsn)
-                )
-            return []
-        found = []
-        if before is not None and not self._broken and before.last_lsn != summary.prev_lsn:
-            text = (
-                f"record with incorrect prev-link at {Lsn(summary.start_lsn)}: it follows "
-                f"{Lsn(summary.prev_lsn or 0)}, but the record before is at "
-                f"{Lsn(before.last_lsn or 0)}"
-            )
-            path = files.shown(segment.path)
-            found.append(Problem(path, summary.start_lsn, summary.start_lsn, text))
-        self._before, self._broken = summary, summary.status in ("damaged", "open")
-        return found

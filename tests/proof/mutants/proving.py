@@ -9,7 +9,50 @@ INDEX = "tests/history/test_index_proof.py::test_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
 
+ONE = "tests/replay/test_one_history_postgres.py::test_"
+MIXED = ONE + "a_segment_of_another_history_is_named"
+
 PROVING = (
+    Mutant(
+        "segments-are-no-chain",
+        "record_chain",
+        "the first record of a segment follows the last one before it, or is a problem",
+        (Edit("RecordChain.begins", "summary.prev_lsn == self.last_lsn", "True"),),
+        turns_red=MIXED + "[all-find]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "pass-reads-any-history",
+        "record_chain",
+        "a pass over WAL checks that its segments are one chain before it gives a record",
+        (Edit("RecordChain.checked", "is_first and not reading.problems", "False"),),
+        turns_red=MIXED + "[all-table-at]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "segments-left-out-are-no-chain",
+        "record_chain",
+        "a segment that an index stands for is part of the chain",
+        (Edit("wal_pass._passed", "chain.problems(left_out, files)", "()"),),
+        turns_red=ONE + "a_segment_that_an_index_stands_for_is_part_of_the_chain",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "decoded-segments-are-no-chain",
+        "record_chain",
+        "segments that others decoded are one chain",
+        (Edit("parallel_pass.pass_in_parallel", "chain.begins(part.summary, files)", "()"),),
+        turns_red=ONE + "segments_that_others_decode_are_one_chain",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "stream-forgets-its-last-record",
+        "record_chain",
+        "a stream goes on only behind the last record that it took",
+        (Edit("ChangeStream._window", "self.last_lsn", "0"),),
+        turns_red=ONE + "a_stream_that_goes_on_in_another_history_ends",
+        why_named=NO_TABLES,
+    ),
     Mutant(
         "index-is-believed",
         "segment_index",
