@@ -230,7 +230,8 @@ class LogicalSession:
                 client_port=self._client.port,
                 begin_lsn=start_lsn,
                 slot=asked.slot,
-                sent_lsn=start_lsn,
+                # A slot may not pass the log's end, where a later consumer would lose changes.
+                sent_lsn=min(start_lsn, self._logical.end_lsn),
                 position=segment,
             )
             log.readers.register(reader)
