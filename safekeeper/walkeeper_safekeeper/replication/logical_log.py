@@ -156,23 +156,35 @@ class LogicalLog:
             self.positions.wanted.pop(name, None)
         return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
 
-    async def drop_slot(self, name: str) -> bool:
+    async def drop_slot(self, name: str, *, pid: int, wait: bool) -> bool:
         """Drop a slot, and return True when a quorum knows that.
 
         Return False after REPLICATE_S without one, such as behind a proposer that has ended because
         the publication is gone. The drop is pending then, and reaches the next proposer.
         """
+        slots, positions = self.log.slots, self.positions
+        if slots.slots.get(name).temporary:
+            await slots.drop(name, pid=pid, wait=wait)
+            return True
+        try:
+            # The log has the slot still. What is read from it meanwhile must not bring it back.
+            await slots.drop(
+                name, pid=pid, wait=wait, on_dropped=lambda: positions.unwanted.add(name)
+            )
+            return await self._drop_everywhere(name)
+        finally:
+            positions.unwanted.discard(name)
+
+    async def _drop_everywhere(self, name: str) -> bool:
+        """Return True when the log does not have the slot, or False if its drop is pending."""
         lsn = (self.positions.replicated or {}).get(name)
         if lsn is None:
             return True
-        self.positions.unwanted.add(name)
         try:
             await self._until(lambda: name not in self.positions.unwanted)
         except SqlRefused:
             self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)
             return False
-        finally:
-            self.positions.unwanted.discard(name)
         return True
 
     def tables_query(self) -> TablesQuery | None:

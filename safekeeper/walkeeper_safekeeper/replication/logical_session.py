@@ -204,10 +204,7 @@ class LogicalSession:
         return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
 
     async def _drop_slot(self, name: str, *, wait: bool) -> None:
-        slots = self._log.slots
-        was_temporary = slots.slots.get(name).temporary
-        await slots.drop(name, pid=self._pid, wait=wait)
-        if not was_temporary and not await self._logical.drop_slot(name):
+        if not await self._logical.drop_slot(name, pid=self._pid, wait=wait):
             self._client.answer(notice_response(_pending_drop(name)))
 
     async def _stream(self, asked: StartLogical) -> None:

@@ -9,6 +9,7 @@ COPY_TEST = "tests/safekeeper/test_copy_session.py::"
 STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 STREAM_TEST = "tests/safekeeper/test_logical_stream.py::"
+IN_TIME_TEST = "tests/safekeeper/test_slots_in_time.py::test_"
 QUERIES_TEST = "tests/safekeeper/test_subscription_queries.py::"
 PUBLISHED_TEST = "tests/proposer/test_publication_tables.py::"
 
@@ -90,10 +91,20 @@ COPYING = (
         "drop-without-a-proposer-is-lost",
         "logical_log",
         "a drop that no quorum has yet reaches the next proposer",
-        "LogicalLog.drop_slot",
+        "LogicalLog._drop_everywhere",
         "self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)",
         "",
         STREAM_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "dropped-slot-comes-back",
+        "logical_log",
+        "what is read from the log brings no slot back whose drop is being written",
+        "LogicalLog.drop_slot",
+        "positions.unwanted.add(name)",
+        "None",
+        IN_TIME_TEST + "a_slot_that_is_being_dropped_does_not_come_back_from_the_log",
         why=NO_CONSUMERS,
     ),
     logical_mutant(
