@@ -7,12 +7,15 @@ import asyncio
 import pytest
 
 from tests.safekeeper.logical_consumer import Made
+from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.wire.consumer_slots import SlotNews
 from walkeeper_safekeeper.replication import logical_log
+from walkeeper_safekeeper.replication.consumer_positions import LATE_MAX, ConsumerPositions
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
+from walkeeper_safekeeper.replication.physical_slots import Slots
 
 A, B = Lsn(0x100), Lsn(0x200)
 
@@ -72,3 +75,61 @@ def test_a_slot_in_use_is_not_reported_as_dropped() -> None:
 
     asyncio.run(drop())
     assert logical.positions.news() == () and made.slots.slots.find("s") is not None
+
+
+async def refused(logical: LogicalLog, name: str) -> str:
+    with pytest.raises(SqlRefused) as caught:
+        await logical.make_slot(name)
+    return caught.value.sqlstate
+
+
+def test_a_slot_that_comes_too_late_is_the_next_clients() -> None:
+    """The next client got 42710, and nobody read from the slot, for which the log keeps entries."""
+    made = Made(1, 5)
+    logical = LogicalLog(made.served())
+
+    async def ask() -> None:
+        assert await refused(logical, "s") == "57P03"
+        logical.positions.on_replicated({"s": A})
+        assert await logical.make_slot("s") == A
+        assert await refused(logical, "s") == "42710", "it has a client now"
+
+    asyncio.run(ask())
+
+
+def test_a_session_that_ends_early_leaves_its_slot_to_the_next_one() -> None:
+    made = Made(1, 5)
+    logical = LogicalLog(made.served())
+
+    async def ask() -> None:
+        asking = asyncio.create_task(logical.make_slot("s"))
+        await until(lambda: logical.positions.wanted)
+        asking.cancel()
+        await asyncio.wait([asking])
+        logical.positions.on_replicated({"s": A})
+        assert await logical.make_slot("s") == A
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("then", [{"s": B}, {}], ids=("moved", "dropped"))
+def test_a_late_slot_with_a_client_is_nobody_elses(then: dict[str, Lsn]) -> None:
+    slots = Slots(None)
+    positions = ConsumerPositions(slots)
+    positions.give_up("s")
+    positions.on_replicated({"s": A})
+    positions.on_replicated(then)
+    positions.on_replicated({"s": B})
+    assert positions.take_late_slot("s") is None
+    positions.give_up("t")
+    positions.on_replicated({"t": A})
+    slots.acquire("t", pid=1)
+    assert positions.take_late_slot("t") is None
+
+
+def test_the_number_of_late_slots_is_bounded() -> None:
+    positions = ConsumerPositions(Slots(None))
+    for number in range(LATE_MAX + 1):
+        positions.give_up(f"s{number}")
+    positions.on_replicated({f"s{number}": A for number in range(LATE_MAX + 1)})
+    assert positions.take_late_slot("s0") is None and positions.take_late_slot("s1") == A

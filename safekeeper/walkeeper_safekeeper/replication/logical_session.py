@@ -194,7 +194,6 @@ class LogicalSession:
             end_lsn = self._logical.end_lsn
             await slots.create(asked.slot, temporary=True, restart_lsn=end_lsn, pid=self._pid)
         else:
-            slots.slots.check_new(asked.slot)
             end_lsn = await self._logical.make_slot(asked.slot)
             await slots.save()
         if with_copy and self._copying is not None:  # the slot is older, so the log keeps the rest

@@ -291,7 +291,7 @@ LOGICAL = (
         "logical_log",
         "a slot's creation is answered when a quorum has it",
         "LogicalLog.make_slot",
-        "await self._until(lambda: name not in self.positions.wanted)",
+        "await self._until(lambda: name not in positions.wanted, hint=MAY_COME)",
         "assert self._until",
         CONSUMER_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
         why=NO_CONSUMERS,
