@@ -51,6 +51,7 @@ from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import SEGMENT_BYTES_MAX, Lsn, is_segment_size
 
 ZSTD_LEVEL = 3
+TAIL_READS_MAX = 8
 
 
 class Put(Enum):
@@ -147,15 +148,21 @@ class Archive:
         """Write the committed part of a segment that is not archived whole, from its last partial.
 
         Zeros follow it, to the size that PostgreSQL asks for. Return the end of that part, or None
-        if there is no partial.
+        if there is no partial. Raise ArchiveUnavailable if listings go on naming partials that are
+        gone.
         """
-        while (found := self.newest_partial(segment)) is not None:
+        for _ in range(TAIL_READS_MAX):
+            if (found := self.newest_partial(segment)) is None:
+                return None
             data = self.read(found)
             if data is not None:
                 _write_whole(to_path, data, bytes(segment_bytes - len(data)))
                 return found.end_lsn
             # A later partial has replaced it, or the whole segment has come.
-        return None
+        raise ArchiveUnavailable(
+            f"{self.store.url} lists parts of {segment} that are gone, {TAIL_READS_MAX} times now: "
+            "its listings are older than its objects. Try again later"
+        )
 
     def newest_partial(self, segment: str) -> WalFile | None:
         """Return the partial of this segment that goes furthest, or None."""

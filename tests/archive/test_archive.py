@@ -12,7 +12,14 @@ from random import Random
 import pytest
 
 from tests.support.s3_server import S3Server, s3_server
-from walkeeper_archive.archive import Archive, ArchivePlace, Put, archives_at, open_archive
+from walkeeper_archive.archive import (
+    TAIL_READS_MAX,
+    Archive,
+    ArchivePlace,
+    Put,
+    archives_at,
+    open_archive,
+)
 from walkeeper_archive.archive_errors import (
     ArchiveConflict,
     ArchiveDamaged,
@@ -240,6 +247,27 @@ def test_a_tail_that_a_later_one_replaces_meanwhile_is_read_from_that_one(
     monkeypatch.setattr(archive, "read", replaced_before)
     assert archive.fetch_tail(first.segment, str(tmp_path / "tail"), MB) == Lsn(3 * MB + 900)
     assert was_read == [first, later]
+
+
+def test_listings_that_stay_older_than_the_store_are_an_error(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for the tail had no end."""
+    gone = partial_file(1, Lsn(3 * MB + 300), MB)
+    archive.put(SEGMENT, WAL)
+    was_read: list[WalFile] = []
+    read = archive.read
+
+    def counted(file: WalFile) -> Buffer | None:
+        was_read.append(file)
+        assert len(was_read) <= TAIL_READS_MAX, "without a bound"
+        return read(file)
+
+    monkeypatch.setattr(archive, "newest_partial", lambda segment: gone)
+    monkeypatch.setattr(archive, "read", counted)
+    with pytest.raises(ArchiveUnavailable, match=r"its listings are older .* Try again later"):
+        archive.fetch_tail(gone.segment, str(tmp_path / "tail"), MB)
+    assert was_read == [gone] * TAIL_READS_MAX and not (tmp_path / "tail").exists()
 
 
 def test_other_peoples_files_are_passed_over(archive: Archive) -> None:

@@ -247,6 +247,9 @@ def test_rows_written_with_minimal_wal_are_not_called_complete(
     assert "is of wal_level = minimal, without bulk loads" in coverage_of(past)
 
 
+LABEL = "START WAL LOCATION: 0/4000028 (file 0)\nSTART TIMELINE: 1\n"
+
+
 def _without_files(server: PostgresServer, directory: Path) -> Path:
     """Make a backup of no more than the server's pg_control; return the path of that."""
     (directory / "global").mkdir()
@@ -260,7 +263,7 @@ def test_a_damaged_pg_control_is_refused_with_the_remedy(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     control = _without_files(server, tmp_path)
-    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    (tmp_path / "backup_label").write_text(LABEL)
     whole = control.read_bytes()
     assert BaseDirectory(str(tmp_path)).redo_lsn == 0x4000028
     for at in range(292):

@@ -151,9 +151,16 @@ class Client:
 
 
 async def consume(
-    kept: Kept, start_lsn: int, wishes: Wishes = EVERYTHING, encoding: ClientEncoding = UTF8
+    kept: Kept,
+    start_lsn: int,
+    wishes: Wishes = EVERYTHING,
+    encoding: ClientEncoding = UTF8,
+    sent_lsn: Lsn | None = None,
 ) -> bytes:
-    """Return all committed bytes that a consumer at `start_lsn` is sent."""
+    """Return all committed bytes that a consumer at `start_lsn` is sent.
+
+    `sent_lsn` is less if the log ended there when the consumer came.
+    """
     logical = LogicalLog(kept.served())
     segment = await logical.segment_of(Lsn(start_lsn))
     assert segment is not None
@@ -166,7 +173,7 @@ async def consume(
         client_port=0,
         begin_lsn=Lsn(start_lsn),
         slot="s",
-        sent_lsn=Lsn(start_lsn),
+        sent_lsn=Lsn(start_lsn) if sent_lsn is None else sent_lsn,
         position=segment,
     )
     stream = LogicalStream(

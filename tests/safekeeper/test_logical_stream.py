@@ -215,9 +215,10 @@ def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.Monke
             await logical.make_slot("late")
         assert caught.value.sqlstate == "57P03" and not logical.positions.news()
         # the log does not have it, so there is no answer to wait for
-        assert await logical.drop_slot("unknown")
+        await made.slots.create("unknown", temporary=False, restart_lsn=Lsn(0x100), pid=1)
+        assert await logical.drop_slot("unknown", pid=1, wait=False)
         logical.positions.on_replicated({"known": Lsn(0x100)})
-        assert not await logical.drop_slot("known")
+        assert not await logical.drop_slot("known", pid=1, wait=False)
         assert logical.positions.news() == (SlotNews("known", None),)
         with pytest.raises(SqlRefused):  # the drop, which is still on its way, would take it
             await logical.make_slot("known")

@@ -25,6 +25,7 @@ from walkeeper_common.postgres.control_data import (
     InvalidControlData,
     parse_control_data,
 )
+from walkeeper_replay.redo.backup_label import read_label
 from walkeeper_replay.redo.files_of_records import parse_map
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
@@ -43,8 +44,7 @@ _SLRU_PAGES = 32
 _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _FIRST_MULTIXACT, _LAST_MULTIXACT, _MEMBERS_MASK = 1, 0xFFFFFFFF, 0xFFFFFFFF
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
-_REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
-_TIMELINE = re.compile(r"^START TIMELINE: ([0-9]+)", re.MULTILINE)
+_VERSION = re.compile(rb"([0-9]{1,4})\b")
 _LC_MONETARY = re.compile(r"^\s*lc_monetary\s*=?\s*'?([^'#\s]+)", re.MULTILINE | re.IGNORECASE)
 _INCLUDES = re.compile(r"^\s*include", re.MULTILINE | re.IGNORECASE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
@@ -61,29 +61,29 @@ class BaseDirectory:
         self.root = Path(path)
         if not (self.root / "PG_VERSION").is_file():
             raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
-        self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
+        self.major = self._major()
         control, known = self._control()
         self.system_id = int(unpack_from("<Q", control)[0])
         seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
         self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
         is_known = unpack_from("<d", control, _CONTROL_FLOAT)[0] == _FLOAT
         self.has_checksums = is_known and unpack_from("<I", control, _CONTROL_CHECKSUMS)[0] > 0
-        self.redo_lsn = self._redo_lsn(control)
-        label = self.root / "backup_label"
-        text = label.read_text("utf-8", "replace") if label.is_file() else ""
-        found = _TIMELINE.search(text)
-        self.timeline = int(found[1]) if found else known.checkpoint_timeline
+        label = read_label(self.root)
+        in_control = int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+        self.redo_lsn = in_control if label is None else int(label.redo_lsn)
+        timeline = None if label is None else label.timeline
+        self.timeline = timeline or known.checkpoint_timeline
         """The timeline at redo_lsn."""
         self._replayed_timeline = known.min_recovery_timeline
-        self._spaces = Tablespaces(self.root, is_backup=bool(text))
+        self._spaces = Tablespaces(self.root, is_backup=label is not None)
         self.ends_in_wal = False
         """True if it is consistent only from its BACKUP_END record on."""
         self._replayed_lsn = int(known.min_recovery_lsn)  # 0: a primary's
         self.consistent_lsn = max(self.redo_lsn, self._replayed_lsn)
         self.end_lsn: int | None = self.consistent_lsn
         """No page is later than this. It is None until the walk meets the backup's last record."""
-        if text:
-            self.ends_in_wal = "BACKUP FROM: standby" not in text
+        if label is not None:
+            self.ends_in_wal = not label.is_of_standby
             self.end_lsn = None if self.ends_in_wal else self.consistent_lsn
         elif int(unpack_from("<I", control, _CONTROL_STATE)[0]) not in _SHUT_DOWN:
             raise HistoryError(
@@ -91,6 +91,16 @@ class BaseDirectory:
                 "was shut down, so its pages are of no one place: take a base backup with "
                 "pg_basebackup"
             )
+
+    def _major(self) -> int:
+        """Return the version of the server's program; HistoryError if PG_VERSION has none."""
+        path = self.root / "PG_VERSION"
+        found = _VERSION.match(path.read_bytes())
+        if found is None:
+            raise HistoryError(
+                f"{path}: damaged: no version of PostgreSQL; read another copy of the base backup"
+            )
+        return int(found[1])
 
     def _control(self) -> tuple[bytes, ControlData]:
         """Return pg_control; HistoryError if its bytes are not as a server wrote them."""
@@ -102,22 +112,6 @@ class BaseDirectory:
             why = error.strerror if isinstance(error, OSError) else error
             raise HistoryError(f"{path}: {why}; read another copy of the base backup") from error
         return control, known
-
-    def _redo_lsn(self, control: bytes) -> int:
-        """Return the LSN from which on WAL is needed."""
-        label = self.root / "backup_label"
-        if label.is_file():
-            text = label.read_text("utf-8", "replace")
-            if "INCREMENTAL FROM LSN" in text:
-                raise HistoryError(
-                    f"{self.root} is an incremental backup: put it together with those that it "
-                    "builds upon with pg_combinebackup, and name the result"
-                )
-            found = _REDO.search(text)
-            if found is None:
-                raise HistoryError(f"{label}: it does not say START WAL LOCATION")
-            return int(Lsn.parse(found[1]))
-        return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
 
     def lc_monetary(self) -> str | None:
         """Return the setting in the configuration files, or None if it is not known."""

@@ -31,6 +31,7 @@ from walkeeper_wal.wal_errors import HistoryError
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SPACE = re.compile(r"^([0-9]+) ((?:[^\\\n]|\\.)+)$", re.MULTILINE | re.DOTALL)
 _DATA_DIRECTORY = re.compile(r'"-D" "([^"]+)"')
+_MANIFEST_SUM = re.compile(rb'"Manifest-Checksum": "([0-9a-f]{64})"}\n?')
 _READ_BYTES = 1 << 24
 
 
@@ -106,11 +107,23 @@ class Tablespaces:
 
     @cached_property
     def _manifest(self) -> dict[str, dict[str, Any]]:
+        """Return the manifest's files by their paths; HistoryError if its bytes have changed."""
+        path = self._root / "backup_manifest"
         try:
-            document = json.loads((self._root / "backup_manifest").read_text("utf-8"))
-            return {each["Path"]: each for each in document["Files"] if "Path" in each}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HistoryError(f"{self._root}/backup_manifest: damaged: {error}") from error
+            content = path.read_bytes()
+        except OSError as error:
+            raise _damaged_manifest(path, str(error.strerror)) from error
+        # The last line has the sum of all before it, as pg_verifybackup compares it.
+        end = content.rstrip(b"\n").rfind(b"\n") + 1
+        known = _MANIFEST_SUM.fullmatch(content[end:])
+        if known is None or hashlib.sha256(content[:end]).hexdigest() != known[1].decode():
+            raise _damaged_manifest(path, "damaged or cut: its Manifest-Checksum is wrong")
+        files = json.loads(content)["Files"]
+        return {each["Path"]: each for each in files if "Path" in each}
+
+
+def _damaged_manifest(path: Path, why: str) -> HistoryError:
+    return HistoryError(f"{path}: {why}; read another copy of the base backup")
 
 
 def _checksum(path: Path, algorithm: str) -> str:

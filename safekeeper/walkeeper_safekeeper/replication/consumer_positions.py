@@ -6,6 +6,7 @@ quorum has a slot when its creation is answered. Its position anywhere may be le
 consumer's, never greater (docs/logical.md). Temporary slots belong to one connection and stay here.
 
     news()                 changes that the proposer has not put into the log yet
+    take_late_slot(name)   a slot that came after the answer that it cannot be made
     on_replicated(slots)   take over the slots that the log has now
 """
 
@@ -17,6 +18,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.consumer_slots import SlotNews
 from walkeeper_safekeeper.replication.physical_slots import Slots
 
+LATE_MAX = 64
+
 
 class ConsumerPositions:
     """Compare this safekeeper's `slots`, which its sessions use, with those in the log."""
@@ -27,11 +30,29 @@ class ConsumerPositions:
         self.wanted: dict[str, Lsn] = {}  # creations that a session waits for
         self.unwanted: set[str] = set()  # drops that a session waits for
         self.pending: dict[str, Lsn] = {}  # drops for which none waits, by the slot's LSN then
+        self._late: dict[str, Lsn | None] = {}  # creations for which none waits; where they began
 
     @property
     def waits(self) -> bool:
         """True if a session waits until the log has a change of its slot."""
         return bool(self.wanted or self.unwanted)
+
+    def give_up(self, name: str) -> None:
+        """Note that no session waits for this slot any more, though the log may get it still."""
+        self._late[name] = None
+        if len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
+
+    def take_late_slot(self, name: str) -> Lsn | None:
+        """Return where a slot begins that came after its session gave up, if nobody has used it.
+
+        It is another session's slot from then on.
+        """
+        slot, lsn = self._slots.find(name), self._late.get(name)
+        if slot is None or slot.active_pid is not None or slot.restart_lsn != lsn:
+            return None
+        del self._late[name]
+        return lsn
 
     def news(self) -> tuple[SlotNews, ...]:
         """Return every slot that differs from the log. It is repeated until the log has it."""
@@ -64,5 +85,11 @@ class ConsumerPositions:
         for slot in list(self._slots):
             if not slot.temporary and slot.name not in slots and slot.active_pid is None:
                 self._slots.forget(slot)
+        # A late slot that has moved or gone had a consumer.
+        self._late = {
+            name: slots.get(name)
+            for name, lsn in self._late.items()
+            if lsn in (None, slots.get(name)) and name not in self.wanted
+        }
         self.wanted = {name: lsn for name, lsn in self.wanted.items() if name not in slots}
         self.unwanted = {name for name in self.unwanted if name in slots}

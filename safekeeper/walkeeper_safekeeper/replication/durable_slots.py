@@ -50,12 +50,17 @@ class DurableSlots:
             raise
         return slot
 
-    async def drop(self, name: str, *, pid: int, wait: bool) -> None:
-        """Drop a slot durably. With `wait`, wait first while another connection uses the slot."""
+    async def drop(
+        self, name: str, *, pid: int, wait: bool, on_dropped: Callable[[], None] = lambda: None
+    ) -> None:
+        """Drop a slot durably. With `wait`, wait first while another connection uses the slot.
+
+        Call `on_dropped` when the slot is gone from memory, before anything else can see that."""
         while wait and self.slots.get(name).active_pid not in (None, pid):
             self._released.clear()
             await self._released.wait()
         self.slots.drop(name, pid=pid)
+        on_dropped()
         await self.save()
 
     def release(self, name: str, *, pid: int) -> None:

@@ -32,6 +32,10 @@ CHUNK_BYTES_MAX = 128 << 10
 FOLLOW_S, FOLLOW_HURRIED_S = 0.5, 0.02
 REPLICATE_S = 10.0
 FIXED_SLOTS = "slots cannot be changed now: no quorum has the change"
+MAY_COME = (
+    "Try again at this safekeeper: it gives you the slot, also if it comes meanwhile. If nobody "
+    "needs the slot then, drop it: the log keeps entries for it."
+)
 UNKNOWN_TABLES = "no quorum has an answer to which tables the primary publishes now"
 
 
@@ -146,33 +150,50 @@ class LogicalLog:
         """Make a slot, and return where it begins once a quorum has it.
 
         The proposer knows what is committed, and this safekeeper perhaps not yet. Raise SqlRefused
-        57P03 if no quorum gets the slot in time.
+        57P03 if no quorum gets the slot in time. It may come later: then the next call takes it.
         """
-        await self._until(lambda: name not in self.positions.pending)  # or its drop takes this one
-        self.positions.wanted[name] = self.end_lsn
+        positions = self.positions
+        if (late_lsn := positions.take_late_slot(name)) is not None:
+            return late_lsn
+        self.log.slots.slots.check_new(name)
+        await self._until(lambda: name not in positions.pending)  # or its drop takes this one
+        positions.wanted[name] = self.end_lsn
         try:
-            await self._until(lambda: name not in self.positions.wanted)
+            await self._until(lambda: name not in positions.wanted, hint=MAY_COME)
         finally:
-            self.positions.wanted.pop(name, None)
+            if positions.wanted.pop(name, None) is not None:
+                positions.give_up(name)
         return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
 
-    async def drop_slot(self, name: str) -> bool:
+    async def drop_slot(self, name: str, *, pid: int, wait: bool) -> bool:
         """Drop a slot, and return True when a quorum knows that.
 
         Return False after REPLICATE_S without one, such as behind a proposer that has ended because
         the publication is gone. The drop is pending then, and reaches the next proposer.
         """
+        slots, positions = self.log.slots, self.positions
+        if slots.slots.get(name).temporary:
+            await slots.drop(name, pid=pid, wait=wait)
+            return True
+        try:
+            # The log still has the slot, and may be read meanwhile: that must not bring it back.
+            await slots.drop(
+                name, pid=pid, wait=wait, on_dropped=lambda: positions.unwanted.add(name)
+            )
+            return await self._drop_everywhere(name)
+        finally:
+            positions.unwanted.discard(name)
+
+    async def _drop_everywhere(self, name: str) -> bool:
+        """Return True when the log does not have the slot, or False if its drop is pending."""
         lsn = (self.positions.replicated or {}).get(name)
         if lsn is None:
             return True
-        self.positions.unwanted.add(name)
         try:
             await self._until(lambda: name not in self.positions.unwanted)
         except SqlRefused:
             self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)
             return False
-        finally:
-            self.positions.unwanted.discard(name)
         return True
 
     def tables_query(self) -> TablesQuery | None:
@@ -205,7 +226,9 @@ class LogicalLog:
         """Return when the log has what the primary had at `lsn`. SqlRefused 57P03 if too late."""
         await self._until(lambda: self.end_lsn >= lsn, f"it does not reach {lsn}")
 
-    async def _until(self, is_replicated: Callable[[], bool], what: str = FIXED_SLOTS) -> None:
+    async def _until(
+        self, is_replicated: Callable[[], bool], what: str = FIXED_SLOTS, hint: str = "Try again."
+    ) -> None:
         try:
             async with asyncio.timeout(REPLICATE_S):
                 while not is_replicated():  # noqa: ASYNC110  (what is waited for is in the log)
@@ -215,7 +238,7 @@ class LogicalLog:
                 "57P03",
                 f'cluster "{self.log.cluster}": {what} after {REPLICATE_S:g} s',
                 hint="A proposer that reaches its primary and a quorum of safekeepers are needed. "
-                "Try again.",
+                f"{hint}",
             ) from None
 
     async def refresh(self) -> None:

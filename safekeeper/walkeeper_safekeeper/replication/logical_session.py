@@ -194,7 +194,6 @@ class LogicalSession:
             end_lsn = self._logical.end_lsn
             await slots.create(asked.slot, temporary=True, restart_lsn=end_lsn, pid=self._pid)
         else:
-            slots.slots.check_new(asked.slot)
             end_lsn = await self._logical.make_slot(asked.slot)
             await slots.save()
         if with_copy and self._copying is not None:  # the slot is older, so the log keeps the rest
@@ -204,10 +203,7 @@ class LogicalSession:
         return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
 
     async def _drop_slot(self, name: str, *, wait: bool) -> None:
-        slots = self._log.slots
-        was_temporary = slots.slots.get(name).temporary
-        await slots.drop(name, pid=self._pid, wait=wait)
-        if not was_temporary and not await self._logical.drop_slot(name):
+        if not await self._logical.drop_slot(name, pid=self._pid, wait=wait):
             self._client.answer(notice_response(_pending_drop(name)))
 
     async def _stream(self, asked: StartLogical) -> None:
@@ -230,7 +226,8 @@ class LogicalSession:
                 client_port=self._client.port,
                 begin_lsn=start_lsn,
                 slot=asked.slot,
-                sent_lsn=start_lsn,
+                # A slot may not pass the log's end, where a later consumer would lose changes.
+                sent_lsn=min(start_lsn, self._logical.end_lsn),
                 position=segment,
             )
             log.readers.register(reader)

@@ -6,8 +6,9 @@
 Contract: a transaction is sent when its last byte is committed, so no sent byte is ever taken back.
 Transactions go out in commit order. The stream sends none twice that the consumer's slot or start
 LSN has. It keeps the primary's messages and positions. The flushed position of a consumer moves its
-slot, never past the sent WAL. Time limits, keepalives and the handling of a silent consumer are
-WalStream's.
+slot, never past the sent WAL. So a slot stays within the log, whatever LSN a consumer asks for or
+confirms. A walsender lets a consumer confirm any LSN. Time limits, keepalives and the handling of a
+silent consumer are WalStream's.
 
 Transactions are kept as CopyData messages, so a frame goes out as it lies there. A large
 transaction's frames end anywhere, so the stream sends their whole messages. Only in the segment of
@@ -225,11 +226,18 @@ class LogicalStream(WalStream):
             for frame in await self._more(ahead):
                 if frame.is_last:
                     is_whole = frame.kind is EntryKind.TRANSACTION
-                    return is_whole and frame.end_lsn > self._consumer.sent_lsn
+                    return is_whole and self._is_new(frame)
             if ahead.is_at_end:
                 wait_s = self._until_next_duty_s()
                 await self._log.wait_for_readable(ahead.read_position, wait_s)
             await self._do_duties()
+
+    def _is_new(self, last: Frame) -> bool:
+        """Return True if the entry ends after what the consumer asked for and was sent.
+
+        A consumer may ask for an LSN beyond the log's end. It gets what commits after that LSN.
+        """
+        return last.end_lsn > max(self._consumer.begin_lsn, self._consumer.sent_lsn)
 
     def _is_asked_for(self, first: Frame) -> bool:
         is_change = first.kind is EntryKind.TRANSACTION
@@ -237,7 +245,7 @@ class LogicalStream(WalStream):
 
     def _on_last(self, frame: Frame) -> None:
         reader = self._consumer
-        is_new = frame.end_lsn > reader.sent_lsn
+        is_new = self._is_new(frame)
         if frame.is_first:
             self._is_wanted = is_new and self._is_asked_for(frame)
         match frame.kind:
@@ -246,9 +254,10 @@ class LogicalStream(WalStream):
                 reader.sent_lsn = max(reader.sent_lsn, frame.end_lsn)
                 if is_new and self._is_silent:  # so that its slot moves all the same
                     self._send_keepalive(reply_requested=False)
-            case EntryKind.PROGRESS if self._is_wanted:
-                reader.sent_lsn = frame.end_lsn
-                self._send_keepalive(reply_requested=False)
+            case EntryKind.PROGRESS:
+                reader.sent_lsn = max(reader.sent_lsn, frame.end_lsn)
+                if is_new:
+                    self._send_keepalive(reply_requested=False)
             case _:
                 pass
         reader.position = frame.end_position

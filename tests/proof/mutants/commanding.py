@@ -127,6 +127,15 @@ COMMANDING = (
         why_named=NO_COMMANDS,
     ),
     Mutant(
+        "stale-listings-are-read-for-ever",
+        "archive",
+        "the search for a tail ends though the store's listings are old",
+        (Edit("Archive.fetch_tail", "range(TAIL_READS_MAX)", "iter(int, 1)"),),
+        turns_red="tests/archive/test_archive.py::test_"
+        "listings_that_stay_older_than_the_store_are_an_error",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
         "check-ends-with-the-best",
         "check",
         "the worst finding gives the exit code of `check`",

@@ -9,6 +9,7 @@ COPY_TEST = "tests/safekeeper/test_copy_session.py::"
 STATEMENTS_TEST = "tests/safekeeper/test_table_copy.py::"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 STREAM_TEST = "tests/safekeeper/test_logical_stream.py::"
+IN_TIME_TEST = "tests/safekeeper/test_slots_in_time.py::test_"
 QUERIES_TEST = "tests/safekeeper/test_subscription_queries.py::"
 PUBLISHED_TEST = "tests/proposer/test_publication_tables.py::"
 
@@ -90,10 +91,40 @@ COPYING = (
         "drop-without-a-proposer-is-lost",
         "logical_log",
         "a drop that no quorum has yet reaches the next proposer",
-        "LogicalLog.drop_slot",
+        "LogicalLog._drop_everywhere",
         "self.positions.pending[name] = (self.positions.replicated or {}).get(name, lsn)",
         "",
         STREAM_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "dropped-slot-comes-back",
+        "logical_log",
+        "what is read from the log brings no slot back whose drop is being written",
+        "LogicalLog.drop_slot",
+        "positions.unwanted.add(name)",
+        "None",
+        IN_TIME_TEST + "a_slot_that_is_being_dropped_does_not_come_back_from_the_log",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "late-slot-is-left-behind",
+        "logical_log",
+        "a slot that comes after its client gave up is the next client's",
+        "LogicalLog.make_slot",
+        "positions.give_up(name)",
+        "None",
+        IN_TIME_TEST + "a_slot_that_comes_too_late_is_the_next_clients",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "late-slot-of-another-client",
+        "consumer_positions",
+        "a late slot that a client has moved is no other client's",
+        "ConsumerPositions.on_replicated",
+        "lsn in (None, slots.get(name))",
+        "True",
+        IN_TIME_TEST + "a_late_slot_with_a_client_is_nobody_elses[moved]",
         why=NO_CONSUMERS,
     ),
     logical_mutant(

@@ -23,6 +23,7 @@ ENTRIES_TEST = "tests/common/test_entries.py::"
 CHECK_TEST = "tests/proposer/test_logical_check.py::"
 OVERLAP_TEST = "tests/proposer/test_overlap.py::test_"
 CONSUMER_TEST = "tests/safekeeper/test_logical_stream.py::"
+LATER_TEST = "tests/safekeeper/test_later_lsns.py::test_"
 POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 
 
@@ -218,8 +219,8 @@ LOGICAL = (
         "sent-twice",
         "logical_stream",
         "a consumer is not sent what lies below its position",
-        "LogicalStream._on_last",
-        "frame.end_lsn > reader.sent_lsn",
+        "LogicalStream._is_new",
+        "last.end_lsn > max(self._consumer.begin_lsn, self._consumer.sent_lsn)",
         "True",
         CONSUMER_TEST
         + "test_a_consumer_gets_every_transaction_after_its_position_and_can_read_each[1]",
@@ -266,11 +267,31 @@ LOGICAL = (
         why=NO_CONSUMERS,
     ),
     logical_mutant(
+        "slot-beyond-the-log",
+        "logical_session",
+        "a slot stays within the log though its consumer asks for an LSN beyond",
+        "LogicalSession._stream",
+        "min(start_lsn, self._logical.end_lsn)",
+        "start_lsn",
+        LATER_TEST + "a_slot_stays_within_the_log[from beyond]",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
+        "requested-lsn-is-not-waited-for",
+        "logical_stream",
+        "a consumer that asks for an LSN beyond the log's end gets what is committed after it",
+        "LogicalStream._is_new",
+        "max(self._consumer.begin_lsn, self._consumer.sent_lsn)",
+        "self._consumer.sent_lsn",
+        LATER_TEST + "a_consumer_that_asks_for_a_later_lsn_gets_what_is_committed_after_it",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
         "slot-without-a-quorum",
         "logical_log",
         "a slot's creation is answered when a quorum has it",
         "LogicalLog.make_slot",
-        "await self._until(lambda: name not in self.positions.wanted)",
+        "await self._until(lambda: name not in positions.wanted, hint=MAY_COME)",
         "assert self._until",
         CONSUMER_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
         why=NO_CONSUMERS,

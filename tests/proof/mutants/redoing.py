@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, PAGE_RESETS, Edit, Fast
 
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
+BASES = "tests/replay/test_damaged_bases.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -61,6 +62,34 @@ REDOING = (
         "memory for resets has a bound",
         (Edit("PageResets.add", "self._count > self._rows_max", "False"),),
         turns_red=RESETS + "the_oldest_resets_go_where_there_are_too_many",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "cut-labels-are-believed",
+        "backup_label",
+        "a backup_label that is cut is refused",
+        (
+            Edit(
+                "backup_label.read_label",
+                "timeline is None and not _OF_REWIND.search(text)",
+                "False",
+            ),
+        ),
+        turns_red=BASES + "a_cut_label_is_refused[of a backup]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "manifests-are-not-summed",
+        "tablespaces",
+        "a manifest is as its own checksum says",
+        (
+            Edit(
+                "Tablespaces._manifest",
+                "hashlib.sha256(content[:end]).hexdigest() != known[1].decode()",
+                "False",
+            ),
+        ),
+        turns_red=BASES + "a_damaged_or_cut_manifest_is_refused",
         why_named=NO_PAGES,
     ),
     Mutant(
