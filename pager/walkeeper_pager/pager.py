@@ -39,6 +39,7 @@ from walkeeper_pager.page_redo import PageState, RecordReader
 from walkeeper_pager.page_table import PageTable
 from walkeeper_pager.received_wal import ReceivedWal
 from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, NOT_REPLAYED, UNKNOWN
+from walkeeper_replay.redo.base import OwnCheckpoint
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.records.segment import Bytes
@@ -106,6 +107,7 @@ class Pager:
         self.horizon_lsn = self.applied_lsn = int(table.get("horizon_lsn") or 0)
         known = table.get("consistent_lsn")
         self._consistent_lsn = None if known is None else int(known)
+        self._checkpoint = OwnCheckpoint(base.directory, self.horizon_lsn)
 
     def _recover(self) -> None:
         """Apply the whole part of the received WAL again, and cut the torn end off."""
@@ -170,6 +172,7 @@ class Pager:
         if end <= self.applied_lsn:
             return  # the record that ends where the plan begins
         assert begin >= self.applied_lsn, f"{Lsn(begin)} {Lsn(self.applied_lsn)}"
+        self._checkpoint.add(batch)
         with self._lock:
             if self._records is None:
                 self._records = RecordReader(self.wal, batch.version)

@@ -247,7 +247,9 @@ def test_rows_written_with_minimal_wal_are_not_called_complete(
     assert "is of wal_level = minimal, without bulk loads" in coverage_of(past)
 
 
-LABEL = "START WAL LOCATION: 0/4000028 (file 0)\nSTART TIMELINE: 1\n"
+LABEL = (
+    "START WAL LOCATION: 0/4000028 (file 0)\nCHECKPOINT LOCATION: 0/4000060\nSTART TIMELINE: 1\n"
+)
 
 
 def _without_files(server: PostgresServer, directory: Path) -> Path:

@@ -24,6 +24,7 @@ START TIMELINE: 2
 """
 OF_REWIND = LABEL.replace("streamed", "pg_rewind").replace("primary", "standby")
 OF_REWIND = OF_REWIND[: OF_REWIND.index("LABEL: ")]
+AT = Lsn(0x6000060)
 REMEDY = "; read another copy of the base backup"
 
 
@@ -34,8 +35,10 @@ def label_of(directory: Path, text: str) -> BackupLabel | None:
 
 def test_a_whole_label_is_read(tmp_path: Path) -> None:
     assert read_label(tmp_path) is None
-    assert label_of(tmp_path, LABEL) == BackupLabel(Lsn(0x6000028), 2, is_of_standby=False)
-    assert label_of(tmp_path, OF_REWIND) == BackupLabel(Lsn(0x6000028), None, is_of_standby=True)
+    assert label_of(tmp_path, LABEL) == BackupLabel(Lsn(0x6000028), AT, 2, is_of_standby=False)
+    assert label_of(tmp_path, OF_REWIND) == BackupLabel(
+        Lsn(0x6000028), AT, None, is_of_standby=True
+    )
 
 
 @pytest.mark.parametrize("whole", [LABEL, OF_REWIND], ids=("of a backup", "of pg_rewind"))
@@ -49,10 +52,11 @@ def test_a_cut_label_is_refused(whole: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lsn", ["123456789/28", "0/", "0/600002x", ""])
-def test_a_label_with_a_damaged_lsn_is_refused(lsn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", ["0/6000028", "0/6000060"], ids=("start", "checkpoint"))
+def test_a_label_with_a_damaged_lsn_is_refused(lsn: str, whole: str, tmp_path: Path) -> None:
     """The first one was a traceback of ValueError."""
     with pytest.raises(HistoryError, match="backup_label: damaged: .*" + REMEDY):
-        label_of(tmp_path, LABEL.replace("0/6000028", lsn))
+        label_of(tmp_path, LABEL.replace(whole, lsn))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"x15\n", b"\xff\xfe", b"123456\n"])

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.history.parted_histories import Parted
+from tests.history.parted_histories import SETTINGS, Parted
+from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.program import run
+from walkeeper_pager.base_pages import BasePages
+from walkeeper_pager.pager import Pager
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, pass_in_parallel, taken_of
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.threaded_reading import read_each
-from walkeeper_wal.wal_errors import DamagedWal
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
@@ -69,6 +73,57 @@ def test_a_segment_that_an_index_stands_for_is_part_of_the_chain(
     words = ["table-at", "quiet", "--database", "postgres", "--index", index]
     assert run(["history", *words, "--path", str(wal)]) == 1
     assert WRONG in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A copy of a server that was shut down, and WAL of another one that went on from before it."""
+    folder = tmp_path_factory.mktemp("foreign")
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "SELECT pg_switch_wal()")
+        server.sql("INSERT INTO t SELECT generate_series(1, 3000)")
+        server.stop()
+        shutil.copytree(server.data, folder / "copy")
+        server.start()
+        server.sql("INSERT INTO t SELECT 7 FROM generate_series(1, 1000)")
+        server.stop()
+        shutil.copytree(server.data, folder / "base")
+        shutil.rmtree(server.data)
+        shutil.copytree(folder / "copy", server.data)
+        own(server.data)
+        server.start()
+        server.sql("INSERT INTO u SELECT 5 FROM generate_series(1, 20000)")
+        server.stop()
+        shutil.copytree(server.data / "pg_wal", folder / "wal")
+    yield folder / "base", folder / "wal"
+
+
+@pytest.mark.parametrize("words", [("table-at", "t"), ("changes",), ("undo", "--all-tables")],
+                         ids=lambda words: words[0])  # fmt: skip
+def test_a_backup_of_another_history_is_refused(
+    foreign: tuple[Path, Path], capsys: Output, words: tuple[str, ...]
+) -> None:
+    """Its 4000 rows were called complete. PostgreSQL finds no valid checkpoint record."""
+    base, wal = foreign
+    assert run(["history", *words, "--path", str(wal), "--base", str(base)]) == 1
+    said = capsys.readouterr().err
+    assert "begins with the checkpoint at 0/" in said and "another history" in said
+    before = base.parent / "copy"
+    assert run(["history", *words, "--path", str(wal), "--base", str(before)]) == 0
+
+
+def test_a_pager_refuses_a_backup_of_another_history(
+    foreign: tuple[Path, Path], tmp_path: Path
+) -> None:
+    base, wal = foreign
+    with closing(Pager(tmp_path, BasePages(str(base)), history_bytes=1 << 30)) as pager:
+        first = pager.start_lsn
+        for segment in sorted(wal.glob("0*")):
+            begin = int(segment.name[16:], 16) << 20
+            if begin >= first:
+                pager.wal.write(1, begin, segment.read_bytes())
+        with pytest.raises(HistoryError, match="begins with the checkpoint at 0/"):
+            pager.apply()
 
 
 def test_segments_that_others_decode_are_one_chain(parted: Parted) -> None:

@@ -17,6 +17,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_wal.wal_errors import HistoryError
 
 _START = re.compile(r"^START WAL LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8}) \(file ", re.MULTILINE)
+_CHECKPOINT = re.compile(r"^CHECKPOINT LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8})\n", re.MULTILINE)
 _TIMELINE = re.compile(r"^START TIMELINE: ([0-9]+)\n", re.MULTILINE)
 _OF_REWIND = re.compile(r"^BACKUP METHOD: pg_rewind\n(?:.+\n)*START TIME: .+\n", re.MULTILINE)
 
@@ -26,6 +27,8 @@ class BackupLabel:
     """`timeline` is that of redo_lsn, or None if pg_rewind wrote the label."""
 
     redo_lsn: Lsn
+    checkpoint_lsn: Lsn
+    """The start of the checkpoint's record, with which a recovery begins."""
     timeline: int | None
     is_of_standby: bool
 
@@ -47,10 +50,14 @@ def read_label(root: Path) -> BackupLabel | None:
     start, timeline = _START.search(text), _TIMELINE.search(text)
     if start is None:
         raise _refusal(path, "damaged: it has no line START WAL LOCATION with an LSN and a file")
+    checkpoint = _CHECKPOINT.search(text)
+    if checkpoint is None:
+        raise _refusal(path, "damaged: it has no line CHECKPOINT LOCATION with an LSN")
     if timeline is None and not _OF_REWIND.search(text):
         raise _refusal(path, "damaged or cut: it has no whole line START TIMELINE")
     return BackupLabel(
         redo_lsn=Lsn.parse(start[1]),
+        checkpoint_lsn=Lsn.parse(checkpoint[1]),
         timeline=None if timeline is None else int(timeline[1]),
         is_of_standby="BACKUP FROM: standby" in text,
     )

@@ -51,7 +51,7 @@ _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
 _CONTROL_STATE, _CONTROL_CHECKPOINT_TIME = 16, 104
 _CONTROL_FLOAT, _FLOAT, _CONTROL_CHECKSUMS = 208, 1234567.0, 252
 _SHUT_DOWN = (1, 2)  # also in recovery
-_BACKUP_END = 0x50
+_BACKUP_END, _CHECKPOINTS = 0x50, (0x00, 0x10)  # shutdown, online
 
 
 class BaseDirectory:
@@ -71,6 +71,9 @@ class BaseDirectory:
         label = read_label(self.root)
         in_control = int(unpack_from("<Q", control, _CONTROL_REDO)[0])
         self.redo_lsn = in_control if label is None else int(label.redo_lsn)
+        in_control = int(unpack_from("<Q", control, _CONTROL_CHECKPOINT)[0])
+        self.checkpoint_lsn = in_control if label is None else int(label.checkpoint_lsn)
+        """The start of the checkpoint's record, with which a recovery begins."""
         timeline = None if label is None else label.timeline
         self.timeline = timeline or known.checkpoint_timeline
         """The timeline at redo_lsn."""
@@ -320,15 +323,45 @@ class NotConsistent(HistoryError):
     """The WAL that was read ends before the backup is consistent."""
 
 
+class OwnCheckpoint:
+    """A check that WAL has the checkpoint's record with which a recovery of a backup begins.
+
+    WAL of another history of the cluster has another record there, or none that begins there, and
+    PostgreSQL does not start. The batches have all records from `begin_lsn` on.
+    """
+
+    def __init__(self, base: BaseDirectory, begin_lsn: int) -> None:
+        self._base, self._begin_lsn = base, begin_lsn
+
+    def add(self, batch: Batch) -> None:
+        """Look for the record in a batch; raise HistoryError if another one is in its place."""
+        wanted, begin, (_, end) = self._base.checkpoint_lsn, self._begin_lsn, batch.span()
+        self._begin_lsn = end
+        if not begin <= wanted < end:
+            return
+        for kind in _CHECKPOINTS:
+            for row in xlog_records(batch, kind):
+                at = int(batch.records["main_offset"][row])
+                redo_lsn = int(batch.payload[at : at + 8].view(np.uint64)[0])
+                if int(batch.start_lsn()[row]) == wanted and redo_lsn == self._base.redo_lsn:
+                    return
+        raise HistoryError(
+            f"{self._base.root} begins with the checkpoint at {Lsn(wanted)}, and the WAL has "
+            "another record there: the backup is of another history of this cluster, as after two "
+            "promotions with one timeline number; give WAL and a backup of the same history"
+        )
+
+
 class Consistency:
     """A check that WAL was read up to where a backup is consistent: pages may be later before."""
 
     def __init__(self, base: BaseDirectory) -> None:
-        self._base = base
+        self._base, self._checkpoint = base, OwnCheckpoint(base, base.redo_lsn)
         self._lsn = None if base.ends_in_wal else base.consistent_lsn
 
     def add(self, batch: Batch) -> None:
-        """Look for the backup's end, as a consumer of `pass_over`."""
+        """Look for the backup's checkpoint and its end, as a consumer of `pass_over`."""
+        self._checkpoint.add(batch)
         if self._lsn is None:
             self._lsn = self._base.end_lsn = self._base.end_in(batch)
 

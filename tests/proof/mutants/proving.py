@@ -54,6 +54,22 @@ PROVING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "backup-of-any-history",
+        "base",
+        "WAL has the checkpoint with which a recovery of the backup begins",
+        (Edit("OwnCheckpoint.add", "not begin <= wanted < end", "True"),),
+        turns_red=ONE + "a_backup_of_another_history_is_refused[table-at]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "pager-takes-any-backup",
+        "base",
+        "a pager needs the checkpoint with which a recovery of its backup begins",
+        (Edit("Pager._take", "self._checkpoint.add(batch)", "None"),),
+        turns_red=ONE + "a_pager_refuses_a_backup_of_another_history",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "index-is-believed",
         "segment_index",
         "a row of an index counts only for the file that it was made of",
