@@ -26,6 +26,14 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "image-of-other-blocks",
+        "apply",
+        "an image of a server with blocks of another size breaks its page",
+        (FastEdit("if not has_own_size(page):", "if False:", APPLY),),
+        turns_red=HOSTILE + "image_of_a_server_with_other_blocks_breaks_its_page[4096]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "image-that-redo-does-not-restore-resets",
         "page_resets",
         "an image for comparison alone does not reset its page",
