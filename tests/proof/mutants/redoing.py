@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, PAGE_RESETS, Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import (
+    APPLY,
+    HEAP_PAGE,
+    PAGE_RESETS,
+    REDO_CALLS,
+    Edit,
+    FastEdit,
+    Mutant,
+)
 
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
+PACKED = "tests/replay/test_packed_data.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -31,6 +40,22 @@ REDOING = (
         "an image of a server with blocks of another size breaks its page",
         (FastEdit("if not has_own_size(page):", "if False:", APPLY),),
         turns_red=HOSTILE + "image_of_a_server_with_other_blocks_breaks_its_page[4096]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "lz4-of-another-size",
+        "images",
+        "data of lz4 that fills less than its value is damaged",
+        (Edit("images.unpack", "loops.lz4_size(packed) != size", "False"),),
+        turns_red=PACKED + "data_of_another_size_is_damaged[lz4]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pglz-goes-on-behind-its-value",
+        "redo_calls",
+        "data of pglz that goes on behind its value is damaged",
+        (FastEdit("return p == source.size and q ==", "return q ==", REDO_CALLS),),
+        turns_red=PACKED + "data_without_its_end_or_with_more_is_damaged[pglz]",
         why_named=NO_PAGES,
     ),
     Mutant(
