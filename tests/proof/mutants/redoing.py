@@ -15,6 +15,7 @@ from tests.proof.mutants.mutant import (
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
 PACKED = "tests/replay/test_packed_data.py::test_"
+BASES = "tests/replay/test_bases_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -102,6 +103,22 @@ REDOING = (
         "the second walk ends where the first one ended, which checked all CRCs",
         (Edit("TableAt.until", "min(self.lsn, self.ends_before)", "self.lsn"),),
         turns_red="tests/replay/test_torn_ends_postgres.py::test_a_torn_image_changes_no_row",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "base-with-other-blocks",
+        "base",
+        "a backup of a server with blocks of another size is refused",
+        (Edit("BaseDirectory.__init__", "known.block_bytes != PAGE_BYTES", "False"),),
+        turns_red=BASES + "a_server_with_other_blocks_is_refused",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "files-behind-one-that-is-not-full",
+        "base",
+        "a relation ends with its first file that is not full",
+        (Edit("BaseDirectory._files", "total == len(found) * self.file_blocks", "True"),),
+        turns_red=BASES + "blocks_of_later_files_are_where_the_server_has_them",
         why_named=NO_PAGES,
     ),
 )
