@@ -10,6 +10,7 @@ import numpy as np
 from walkeeper_pager.page_names import FORKS, Place
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -48,6 +49,10 @@ class BasePages:
             return None
         data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
         return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
+
+    def verifies(self, page: Bytes, block: int) -> bool:
+        """Return whether the page is as a server wrote it, by its checksum and its header."""
+        return loops.verifies(page, block, self.directory.has_checksums)
 
     def places_of(self, tablespace: int, database: int) -> list[tuple[Place, int]]:
         """Return (place, number of its blocks) of the main and init forks of a database."""

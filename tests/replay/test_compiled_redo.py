@@ -155,6 +155,25 @@ def test_image_of_a_server_with_other_blocks_breaks_its_page(size: int) -> None:
     assert redo.apply(0, 16) == KNOWN
 
 
+def test_page_of_a_file_needs_its_blocks_checksum_and_a_header() -> None:
+    made = np.zeros(PAGE_BYTES, np.uint8)
+    assert loops.verifies(made, 7, True), "new"
+    made[12:20] = np.array([24, 8000, 8176, PAGE_BYTES | 4], np.uint16).view(np.uint8)
+    checksum, found = made[8:10].view(np.uint16), []
+    for value in range(1 << 16):
+        checksum[0] = value
+        found += [value] if loops.verifies(made, 7, True) else []
+    assert len(found) == 1
+    checksum[0] = found[0]
+    assert not loops.verifies(made, 8, True), "the checksum of another block"
+    assert loops.verifies(made, 8, False)
+    for at, value in ((10, 8), (13, 0xFF), (15, 0x40), (16, 0xF1), (17, 0x20), (14, 0)):
+        other = made.copy()
+        other[at] = value
+        other[15] = other[15] if at != 14 else 0
+        assert not loops.verifies(other, 7, False), f"{at=}"
+
+
 @pytest.mark.parametrize("rmid", [apply.GENERIC, apply.CUSTOM_MIN, 255])
 def test_record_of_an_extension_breaks_its_page(rmid: int) -> None:
     """Until an image comes: what the record did to the page is not known."""

@@ -29,6 +29,7 @@ def note_all(
     page: Bytes, block: int, relation: int, start_lsn: int, end_lsn: int, counts: Column,
     events: Column, arena: Bytes,
 ) -> None: ...  # fmt: skip
+def verifies(page: Bytes, block: int, have_checksums: bool) -> bool: ...
 def check_pages(pages: Bytes, blocks: Column, have_checksums: bool, out: Bytes) -> None: ...
 def redo_page(
     page: Bytes, state: int, payload: Bytes, records: Column, blocks: Column, rows: Column,

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import (
     HEAP_PAGE,
     PAGE_RESETS,
     REDO_CALLS,
+    WHOLE_PAGES,
     Edit,
     FastEdit,
     Mutant,
@@ -119,6 +120,20 @@ REDOING = (
         "a relation ends with its first file that is not full",
         (Edit("BaseDirectory._files", "total == len(found) * self.file_blocks", "True"),),
         turns_red=BASES + "blocks_of_later_files_are_where_the_server_has_them",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "checksums-of-pages-are-not-compared",
+        "whole_pages",
+        "a page of a backup that does not have its checksum is damaged, of any relation",
+        (
+            FastEdit(
+                "if have_checksums and get16(page, CHECKSUM) != checksum_of(page.at, block):",
+                "if False:",
+                WHOLE_PAGES,
+            ),
+        ),
+        turns_red=HOSTILE + "page_of_a_file_needs_its_blocks_checksum_and_a_header",
         why_named=NO_PAGES,
     ),
 )
