@@ -321,15 +321,15 @@ def test_blocks_of_later_files_are_where_the_server_has_them(
             pages = np.zeros((size, PAGE_BYTES), np.uint8)
             pages[:] = (2 * number + np.arange(size) + 1).reshape(-1, 1)
             pages.tofile(folder / name)
-        base, pages = BaseDirectory(str(tmp_path)), BasePages(str(tmp_path))
+        base, pager = BaseDirectory(str(tmp_path)), BasePages(str(tmp_path))
         found = base.read(file)
         assert found is not None and found[:, 0].tolist() == list(range(1, count + 1))
         assert base.block_count(file) == count
         for block in range(count):
             assert base.read_block(file, block)[0] == block + 1
-            page = pages.read(Place(*file), block)
+            page = pager.read(Place(*file), block)
             assert page is not None and page[0] == block + 1
-        assert [blocks for _, blocks in pages.places_of(1663, 5)] == [count]
+        assert [blocks for _, blocks in pager.places_of(1663, 5)] == [count]
 
 
 def test_two_visible_rows_of_one_oid_are_refused(server: PostgresServer) -> None:
