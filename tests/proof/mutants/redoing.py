@@ -136,4 +136,13 @@ REDOING = (
         turns_red=HOSTILE + "page_of_a_file_needs_its_blocks_checksum_and_a_header",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "copied-databases-lack-damaged-pages",
+        "store",
+        "a damaged page of a database is damaged in its copy, too",
+        (Edit("PageStore._copy", "states == KNOWN", "np.ones(len(states), bool)"),),
+        turns_red="tests/replay/test_catalogs_postgres.py::test_"
+        "a_damaged_page_is_damaged_in_another_tablespace_too",
+        why_named=NO_PAGES,
+    ),
 )
