@@ -10,10 +10,10 @@ import numpy as np
 from walkeeper_pager.page_names import FORKS, Place
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.wal_errors import HistoryError
 
-_FILE_BLOCKS = 131072  # blocks of 8 kB in each of a relation's files
 _FILES_OPEN_MAX = 64
 _FORK_NAMES = {number: name for name, number in FORKS.items()}
 # pg_control.h has the state and checkPointCopy, followed by fields that differ between versions.
@@ -43,12 +43,16 @@ class BasePages:
 
     def read(self, place: Place, block: int) -> Bytes | None:
         """Return a copy of the page, or None if the backup has no such block."""
-        number, within = divmod(block, _FILE_BLOCKS)
+        number, within = divmod(block, self.directory.file_blocks)
         descriptor = self._descriptor(place, number)
         if descriptor is None:
             return None
         data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
         return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
+
+    def verifies(self, page: Bytes, block: int) -> bool:
+        """Return whether the page is as a server wrote it, by its checksum and its header."""
+        return loops.verifies(page, block, self.directory.has_checksums)
 
     def places_of(self, tablespace: int, database: int) -> list[tuple[Place, int]]:
         """Return (place, number of its blocks) of the main and init forks of a database."""
@@ -62,9 +66,10 @@ class BasePages:
         return found
 
     def _blocks(self, place: Place) -> int:
-        total, number = 0, 0
-        while (descriptor := self._descriptor(place, number)) is not None:
-            total += os.fstat(descriptor).st_size // PAGE_BYTES
+        """Return the number of blocks up to the end of the first file that is not full."""
+        total, number, full = 0, 0, self.directory.file_blocks
+        while total == number * full and (found := self._descriptor(place, number)) is not None:
+            total += os.fstat(found).st_size // PAGE_BYTES
             number += 1
         return total
 

@@ -17,13 +17,14 @@ from walkeeper_pager.block_index import number_places, replayed_blocks
 from walkeeper_pager.page_names import Place
 from walkeeper_pager.page_redo import PageState, bring_on
 from walkeeper_pager.page_table import PageTable
-from walkeeper_replay.redo.apply import KNOWN, UNKNOWN
+from walkeeper_replay.redo.apply import BROKEN, KNOWN, UNKNOWN
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, changes_of
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
 
 INIT_FORK = 3
+DAMAGED = "damaged in the base backup: its checksum or its header is not as a server wrote it"
 
 
 def fold_segment(batches: Iterable[Batch], table: PageTable, base: BasePages) -> None:
@@ -62,13 +63,19 @@ def _fold(
 
 
 def current(table: PageTable, base: BasePages, place: Place, block: int) -> PageState:
-    """Return the page as the table has it, or else the base backup, or else UNKNOWN."""
+    """Return the page as the table has it, or else the base backup, or else UNKNOWN.
+
+    A damaged page of the backup is BROKEN until its first image. A backup of a running server may
+    have torn pages, for which the WAL has images.
+    """
     found = table.read(place, block)
     if found is not None:
         return found
     image = base.read(place, block)
     if image is not None:
-        return PageState(KNOWN, image)
+        if base.verifies(image, block):
+            return PageState(KNOWN, image)
+        return PageState(BROKEN, image, DAMAGED)
     empty: Bytes = np.zeros(PAGE_BYTES, np.uint8)
     return PageState(UNKNOWN, empty)
 

@@ -53,7 +53,8 @@ class BeforeHorizon(PageError):
 
 
 class NotReplayed(PageError):
-    """A record that this redo does not know has changed the page, or a record did not fit it."""
+    """A record that this redo does not know has changed the page, a record did not fit it, or the
+    base backup's page is damaged."""
 
     kind, http_status = "not_replayed", 501
 

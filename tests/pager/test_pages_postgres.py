@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
 from walkeeper_pager.page_names import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place
 from walkeeper_pager.pager import Pager
+from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.sources.opening import open_files
 
 pytestmark = pytest.mark.postgres
@@ -199,3 +201,25 @@ def test_wal_that_no_safekeeper_has_comes_from_an_archive(made: Made, tmp_path: 
     assert "refused" in following.problem, following.problem
     assert compare_all(pager, made.data)["heap"] > 1000
     pager.close()
+
+
+@pytest.mark.parametrize("option", ["--data-checksums", "--allow-group-access"])
+def test_a_damaged_page_of_the_base_backup_is_no_page(option: str, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(initialised_directory((SEGMENT, option)), base)
+    file = base / "base" / "1" / "1255"
+    whole = file.read_bytes()
+    upper = PAGE_BYTES + 14
+    free = PAGE_BYTES + int.from_bytes(whole[upper - 2 : upper], "little")
+    for at, is_seen in ((upper + 1, True), (free, option == "--data-checksums")):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        pager = Pager(tmp_path / f"state{at}", BasePages(str(base)), history_bytes=0)
+        place, found = Place.parse("base/1/1255"), []
+        for block in range(3):
+            try:
+                found.append(pager.page(place, block)[0])
+            except NotReplayed as error:
+                assert "damaged in the base backup" in str(error)
+                found.append(b"")
+        pager.close()
+        assert [bool(page) for page in found] == [True, not is_seen, True]

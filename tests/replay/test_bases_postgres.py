@@ -6,18 +6,26 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from struct import pack_into, unpack_from
 from typing import Any
 
+import numpy as np
 import pytest
+from crc32c import crc32c
 
 from tests.support.postgres_server import PostgresServer, make_directory, run_as_server_user
 from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.control_data import CRC_OFFSETS, FLOAT_FORMAT
+from walkeeper_pager.base_pages import BasePages
+from walkeeper_pager.page_names import Place
 from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import CUT_OFF
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
@@ -279,6 +287,54 @@ def test_a_damaged_pg_control_is_refused_with_the_remedy(
     control.unlink()
     with pytest.raises(HistoryError, match="pg_control: No such file or directory; read another"):
         BaseDirectory(str(tmp_path))
+
+
+def _with_sizes(control: Path, block_bytes: int, file_blocks: int) -> None:
+    """Write the pg_control of a server that was built with other sizes."""
+    content = bytearray(control.read_bytes())
+    pack_into("<II", content, content.find(FLOAT_FORMAT) + 8, block_bytes, file_blocks)
+    whole = control.read_bytes()
+    at = next(at for at in CRC_OFFSETS if crc32c(whole[:at]) == unpack_from("<I", whole, at)[0])
+    pack_into("<I", content, at, crc32c(bytes(content[:at])))
+    control.write_bytes(content)
+
+
+def test_a_server_with_other_blocks_is_refused(server: PostgresServer, tmp_path: Path) -> None:
+    control = _without_files(server, tmp_path)
+    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    for size in (4096, 32768):
+        _with_sizes(control, size, 131072)
+        with pytest.raises(HistoryError, match=f"blocks of {size} bytes"):
+            BaseDirectory(str(tmp_path))
+    _with_sizes(control, PAGE_BYTES, 131072)
+    BaseDirectory(str(tmp_path))
+
+
+def test_blocks_of_later_files_are_where_the_server_has_them(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    """A file that is not full is the last one. A backup may have later ones, from before a
+    truncation or from after more growth."""
+    control, file = _without_files(server, tmp_path), Relation(1663, 5, 16384)
+    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    _with_sizes(control, PAGE_BYTES, 2)
+    folder = tmp_path / "base" / "5"
+    folder.mkdir(parents=True)
+    for sizes, count in (((2, 1), 3), ((2, 2, 2), 6), ((1, 2), 1), ((2, 0, 2), 2), ((2, 1, 1), 3)):
+        for number, size in enumerate(sizes):
+            name = "16384" + (f".{number}" if number else "")
+            pages = np.zeros((size, PAGE_BYTES), np.uint8)
+            pages[:] = (2 * number + np.arange(size) + 1).reshape(-1, 1)
+            pages.tofile(folder / name)
+        base, pager = BaseDirectory(str(tmp_path)), BasePages(str(tmp_path))
+        found = base.read(file)
+        assert found is not None and found[:, 0].tolist() == list(range(1, count + 1))
+        assert base.block_count(file) == count
+        for block in range(count):
+            assert base.read_block(file, block)[0] == block + 1
+            page = pager.read(Place(*file), block)
+            assert page is not None and page[0] == block + 1
+        assert [blocks for _, blocks in pager.places_of(1663, 5)] == [count]
 
 
 def test_two_visible_rows_of_one_oid_are_refused(server: PostgresServer) -> None:

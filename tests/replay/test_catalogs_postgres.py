@@ -20,6 +20,7 @@ from walkeeper_replay.changes.undo import not_undone
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.table_at import HEIRS, TableAt, coverage_of
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.sources.opening import open_files
@@ -208,6 +209,31 @@ def test_a_database_that_was_moved_back_has_no_rows_of_before(other_server: Post
             )  # fmt: skip
             for base in (None, backup.data):
                 assert Past(server, base).rows("returned", "t") == copied(server, "t", "returned")
+    finally:
+        backup.delete()
+
+
+def test_a_damaged_page_is_damaged_in_another_tablespace_too(other_server: PostgresServer) -> None:
+    server = other_server
+    run(server, "CREATE DATABASE roaming")
+    run(
+        server, "CREATE TABLE far (id int)", "INSERT INTO far SELECT generate_series(1, 1000)",
+        database="roaming",
+    )  # fmt: skip
+    path = server.sql("SELECT pg_relation_filepath('far')", dbname="roaming")
+    backup = server.base_backup()
+    try:
+        data = bytearray((backup.data / path).read_bytes())
+        data[PAGE_BYTES + 15] ^= 0x40
+        (backup.data / path).write_bytes(data)
+        space = server.directory / "space"
+        space.mkdir()
+        own(space)
+        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        run(server, "ALTER DATABASE roaming SET TABLESPACE space")
+        found = Past(server, backup.data).table("roaming", "far")
+        assert 500 < len(found) < 1000
+        assert "1 damaged block, the first is block 1 of file" in coverage_of(found)
     finally:
         backup.delete()
 

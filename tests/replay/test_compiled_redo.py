@@ -20,6 +20,7 @@ from walkeeper_wal.records.segment import Bytes, Column
 
 APPLY_FLAG = 0x02
 MULTI_INSERT, INSERT, INIT = 0x50, 0x00, 0x80
+OWN_SIZE = (4, PAGE_BYTES >> 8)  # pd_pagesize_version
 PYTHON = (apply, page, walk, consistency)
 
 
@@ -133,6 +134,7 @@ def test_record_longer_than_the_wal_breaks_its_page() -> None:
 
 def test_image_that_is_no_page_breaks_its_page() -> None:
     payload = np.ones(3 * PAGE_BYTES, np.uint8)
+    payload[18:20] = OWN_SIZE
     fields = {"flags": walk.HAS_IMAGE, "image_info": APPLY_FLAG, "hole_offset": 100}
     for length, hole, state in ((8000, 192, KNOWN), (8000, 191, BROKEN), (8192, 192, BROKEN)):
         fields |= {"image_length": length, "hole_length": hole}
@@ -140,10 +142,43 @@ def test_image_that_is_no_page_breaks_its_page() -> None:
         assert redo.apply(0, 16) == state
 
 
+@pytest.mark.parametrize("size", [4096, 16384, 32768])
+def test_image_of_a_server_with_other_blocks_breaks_its_page(size: int) -> None:
+    """Its hole has no length in the record: 8192 bytes would be made of a page of another size."""
+    image = np.zeros(1000, np.uint8)
+    image[12:20] = np.array([28, size - 972, size, size | 4], np.uint16).view(np.uint8)
+    fields = {"flags": walk.HAS_IMAGE, "image_info": APPLY_FLAG, "hole_offset": 28}
+    fields |= {"image_length": 1000, "hole_length": PAGE_BYTES - 1000}
+    redo = Redo(*one_record(XLOG, 0xB0, **fields), image)
+    assert redo.apply(0, 16) == BROKEN
+    image[18:20] = OWN_SIZE
+    assert redo.apply(0, 16) == KNOWN
+
+
+def test_page_of_a_file_needs_its_blocks_checksum_and_a_header() -> None:
+    made = np.zeros(PAGE_BYTES, np.uint8)
+    assert loops.verifies(made, 7, True), "new"
+    made[12:20] = np.array([24, 8000, 8176, PAGE_BYTES | 4], np.uint16).view(np.uint8)
+    checksum, found = made[8:10].view(np.uint16), []
+    for value in range(1 << 16):
+        checksum[0] = value
+        found += [value] if loops.verifies(made, 7, True) else []
+    assert len(found) == 1
+    checksum[0] = found[0]
+    assert not loops.verifies(made, 8, True), "the checksum of another block"
+    assert loops.verifies(made, 8, False)
+    for at, value in ((10, 8), (13, 0xFF), (15, 0x40), (16, 0xF1), (17, 0x20), (14, 0)):
+        other = made.copy()
+        other[at] = value
+        other[15] = other[15] if at != 14 else 0
+        assert not loops.verifies(other, 7, False), f"{at=}"
+
+
 @pytest.mark.parametrize("rmid", [apply.GENERIC, apply.CUSTOM_MIN, 255])
 def test_record_of_an_extension_breaks_its_page(rmid: int) -> None:
     """Until an image comes: what the record did to the page is not known."""
     payload = np.ones(3 * PAGE_BYTES, np.uint8)
+    payload[18:20] = OWN_SIZE
     for info in (INSERT, INSERT | INIT):
         redo = Redo(*one_record(rmid, info), payload)
         redo.pages[1], redo.slots["state"][1] = random_page(np.random.default_rng(3)), KNOWN

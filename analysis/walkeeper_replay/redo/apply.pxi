@@ -11,13 +11,15 @@ cdef void restore_image(
             memmove(page.at, log.images + image * PAGE_BYTES, PAGE_BYTES)
         else:
             page.misfit[0] = True
-        return
-    if length + gap != PAGE_BYTES:
+    elif length + gap != PAGE_BYTES:
         page.misfit[0] = True
-        return
-    copy(page, 0, b, begin, hole)
-    zero(page, hole, gap)
-    copy(page, hole + gap, b, begin + hole, length - hole)
+    else:
+        copy(page, 0, b, begin, hole)
+        zero(page, hole, gap)
+        copy(page, hole + gap, b, begin + hole, length - hole)
+    # The length of a hole follows from the size of a page, which the record does not have.
+    if not has_own_size(page):
+        page.misfit[0] = True
 
 
 cdef int64_t role_of(const Log *log, int64_t k) noexcept nogil:

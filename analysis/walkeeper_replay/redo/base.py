@@ -63,6 +63,13 @@ class BaseDirectory:
             raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
         self.major = self._major()
         control, known = self._control()
+        if known.block_bytes != PAGE_BYTES:
+            raise HistoryError(
+                f"{path} is of a server with blocks of {known.block_bytes} bytes: replay reads "
+                f"blocks of {PAGE_BYTES} bytes only"
+            )
+        self.file_blocks = known.file_blocks
+        """The pages in each file of a relation, but for the last one."""
         self.system_id = int(unpack_from("<Q", control)[0])
         seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
         self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
@@ -245,14 +252,18 @@ class BaseDirectory:
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _files(self, relation: Relation) -> list[tuple[Path, int]]:
-        """Return the files of a relation's main fork, and the number of blocks up to their ends."""
+        """Return the files of a relation's main fork, and the number of blocks up to their ends.
+
+        A file that is not full is the last one, as for a server (mdnblocks). In a backup of a
+        running server, later files may be from before a truncation or after more growth.
+        """
         first = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
         found: list[tuple[Path, int]] = []
-        size, path = 0, first
+        total, path = 0, first
         self._spaces.refuse_other(path)
-        while path.is_file():
-            size += path.stat().st_size
-            found.append((path, size // PAGE_BYTES))
+        while total == len(found) * self.file_blocks and path.is_file():
+            total += min(path.stat().st_size // PAGE_BYTES, self.file_blocks)
+            found.append((path, total))
             path = first.with_name(f"{first.name}.{len(found)}")
             self._spaces.refuse_other(path)
         return found

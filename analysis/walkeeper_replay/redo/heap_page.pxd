@@ -135,6 +135,11 @@ cdef inline bint is_sane(Bytes page) noexcept nogil:
     return HEADER_BYTES <= lower and lower <= upper and upper <= special and special <= PAGE_BYTES
 
 
+cdef inline bint has_own_size(Bytes page) noexcept nogil:
+    """Return whether a server with blocks of this size wrote the page; a new page has no size."""
+    return get16(page, UPPER) == 0 or get16(page, SIZE_VERSION) & 0xFF00 == PAGE_BYTES
+
+
 cdef inline int64_t item_count(Bytes page) noexcept nogil:
     return (get16(page, LOWER) - HEADER_BYTES) >> 2
 

@@ -22,10 +22,12 @@ _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 
 
 def unpack(packed: Bytes, size: int, method: str) -> Bytes | None:
-    """Return `size` unpacked bytes, or None if the data does not unpack to them."""
+    """Return `size` unpacked bytes, or None if the data does not unpack to just as many."""
     if method == "pglz":
         unpacked: Bytes = np.empty(size, np.uint8)
-        return unpacked if loops.pglz_decompress(packed, unpacked) == size else None
+        return unpacked if loops.pglz_decompress(packed, unpacked) else None
+    if method == "lz4" and loops.lz4_size(packed) != size:
+        return None
     try:
         data = pa.Codec(_CODECS[method]).decompress(pa.py_buffer(packed), decompressed_size=size)
     except (OSError, pa.ArrowException):

@@ -215,7 +215,8 @@ def check(
     return first
 
 
-cdef int64_t pglz(Bytes source, Bytes into) noexcept nogil:
+cdef bint pglz(Bytes source, Bytes into) noexcept nogil:
+    """Return whether the whole source unpacks to these bytes, and no more."""
     cdef int64_t p = 0, q = 0, control, length, back, bit, k
     while p < source.size and q < into.size:
         control = get8(source, p)
@@ -225,18 +226,18 @@ cdef int64_t pglz(Bytes source, Bytes into) noexcept nogil:
                 break
             if control & 1:
                 if p + 2 > source.size:
-                    return q
+                    return False
                 length = (get8(source, p) & 0x0F) + 3
                 back = (get8(source, p) & 0xF0) << 4 | get8(source, p + 1)
                 p += 2
                 if length == 18:
                     if p >= source.size:
-                        return q
+                        return False
                     length += get8(source, p)
                     p += 1
-                if back == 0 or back > q:
-                    return q
-                for k in range(min(length, into.size - q)):
+                if back == 0 or back > q or length > into.size - q:
+                    return False
+                for k in range(length):
                     put8(into, q, get8(into, q - back))
                     q += 1
             else:
@@ -244,16 +245,56 @@ cdef int64_t pglz(Bytes source, Bytes into) noexcept nogil:
                 p += 1
                 q += 1
             control >>= 1
-    return q
+    return p == source.size and q == into.size
 
 
 def pglz_decompress(const uint8_t[::1] source, uint8_t[::1] into):
-    """Fill `into` until it or the source ends; return the number of bytes."""
+    """Fill `into`; return whether the source is its whole packed form."""
     cdef bint misfit = False
-    cdef int64_t done
+    cdef bint done
     with nogil:
         done = pglz(
             bytes_at(first_of(source), source.shape[0], &misfit),
             bytes_at(first_of(into), into.shape[0], &misfit),
         )
     return done
+
+
+cdef int64_t lz4_length(Bytes b, int64_t *p, int64_t length) noexcept nogil:
+    """Return a length with the bytes that go on with it, which `p` then has passed."""
+    cdef int64_t more = 255
+    if length < 15:
+        return length
+    while more == 255:
+        more = get8(b, p[0])
+        p[0] += 1
+        length += more
+    return length
+
+
+cdef int64_t lz4_unpacked(Bytes b) noexcept nogil:
+    cdef int64_t p = 0, total = 0, token
+    while not b.misfit[0]:
+        token = get8(b, p)
+        p += 1
+        length = lz4_length(b, &p, token >> 4)
+        total += length
+        p += length
+        if p >= b.size:
+            return total if p == b.size else -1
+        p += 2
+        total += lz4_length(b, &p, token & 15) + 4
+    return -1
+
+
+def lz4_size(const uint8_t[::1] source):
+    """Return how many bytes an LZ4 block unpacks to, or -1 if it is none.
+
+    Its decoder fills less than it was given room for, and pyarrow does not say how much.
+    """
+    cdef bint misfit = False
+    cdef Bytes b = bytes_at(first_of(source), source.shape[0], &misfit)
+    cdef int64_t size
+    with nogil:
+        size = lz4_unpacked(b)
+    return -1 if misfit else size

@@ -374,7 +374,7 @@ class PageStore:
                 self.dropped.append((number, before, lsn))
 
     def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Copy the pages that are known now (CREATE DATABASE with STRATEGY FILE_COPY)."""
+        """Copy the pages as they are now (CREATE DATABASE with STRATEGY FILE_COPY)."""
         self.maps[target[1]] = dict(self.maps.get(source[1], {}))
         for number, relation in list(enumerate(self.relations)):
             if relation[:2] != source:
@@ -385,6 +385,9 @@ class PageStore:
             made = self.want(copy)
             self.extents[made] = Extent(self.extents[number].begins_empty)
             slots = self.slots_of(number)
-            slots = slots[self.slots["state"][slots] == KNOWN]
-            blocks = self.slots["block"][slots].astype(np.int64)
-            self.load(made, self.pages[slots], blocks)
+            blocks, states = (self.slots[name][slots] for name in ("block", "state"))
+            known = states == KNOWN
+            self.load(made, self.pages[slots[known]], blocks[known].astype(np.int64))
+            # A damaged page lacks the same rows in the copy.
+            for block, state in zip(blocks[~known].tolist(), states[~known].tolist(), strict=True):
+                self.slots["state"][self._slot(made, block)] = state

@@ -4,6 +4,7 @@ cdef enum:
     LANES = 32
     LANE_WORDS = 64
     CHECKSUM = 8
+    FLAG_BITS = 7
 
 # checksum_impl.h
 cdef uint32_t[LANES] LANE_SEEDS
@@ -67,24 +68,40 @@ cdef bint is_heap_layout(Bytes page) noexcept nogil:
     return True
 
 
+cdef bint is_verified(Bytes page, int64_t block, bint have_checksums) noexcept nogil:
+    cdef int64_t k, lower = get16(page, LOWER), upper = get16(page, UPPER)
+    cdef int64_t special = get16(page, SPECIAL)
+    if upper == 0:
+        for k in range(PAGE_BYTES):
+            if page.at[k]:
+                return False
+        return True
+    if have_checksums and get16(page, CHECKSUM) != checksum_of(page.at, block):
+        return False
+    if get16(page, FLAGS) & ~<int64_t>FLAG_BITS or special & 7:
+        return False
+    return lower <= upper and upper <= special and special <= PAGE_BYTES
+
+
+def verifies(const uint8_t[::1] page, int64_t block, bint have_checksums):
+    """Return whether a server would take the page of any relation from a file (PageIsVerified)."""
+    cdef bint misfit = False
+    assert len(page) == PAGE_BYTES, f"{len(page)=}"
+    return is_verified(bytes_at(&page[0], PAGE_BYTES, &misfit), block, have_checksums)
+
+
 def check_pages(
     const uint8_t[:, ::1] pages, const int64_t[::1] blocks, bint have_checksums, uint8_t[::1] out
 ):
     """Write 1 for each page that is not as a server writes a heap's; a new page is all zeros."""
     cdef bint misfit = False
-    cdef int64_t i, k
+    cdef int64_t i
     cdef Bytes page
     assert len(pages) == len(blocks) == len(out), f"{len(pages)=} {len(blocks)=} {len(out)=}"
     assert pages.shape[1] == PAGE_BYTES, f"{pages.shape[1]=}"
     with nogil:
         for i in range(pages.shape[0]):
             page = bytes_at(&pages[i, 0], PAGE_BYTES, &misfit)
-            out[i] = 0
-            if get16(page, UPPER) == 0:
-                for k in range(PAGE_BYTES):
-                    if page.at[k]:
-                        out[i] = 1
-            elif have_checksums and get16(page, CHECKSUM) != checksum_of(page.at, blocks[i]):
-                out[i] = 1
-            elif not is_heap_layout(page):
+            out[i] = not is_verified(page, blocks[i], have_checksums)
+            if get16(page, UPPER) and not is_heap_layout(page):
                 out[i] = 1

@@ -62,6 +62,10 @@ class ControlData:
     min_recovery_lsn: Lsn
     min_recovery_timeline: int
     segment_bytes: int
+    block_bytes: int
+    """The size of a page of a table."""
+    file_blocks: int
+    """The pages in each file of a table, but for the last one."""
 
     @property
     def checkpoint_timeline(self) -> int:
@@ -87,7 +91,7 @@ def parse_control_data(content: bytes) -> ControlData:
     at = content.find(FLOAT_FORMAT)
     if at < 0:
         raise InvalidControlData("pg_control is of another kind of machine")
-    segment_bytes = SIZES.unpack_from(content, at)[4]
+    _, block_bytes, file_blocks, _, segment_bytes = SIZES.unpack_from(content, at)
     if not is_segment_size(segment_bytes) or state not in list(State):
         raise InvalidControlData(f"pg_control has {segment_bytes=} {state=}")
     min_recovery_lsn, timeline = RECOVERY.unpack_from(content, RECOVERY_OFFSET)
@@ -99,6 +103,8 @@ def parse_control_data(content: bytes) -> ControlData:
         min_recovery_lsn=Lsn(min_recovery_lsn) if min_recovery_lsn else ZERO_LSN,
         min_recovery_timeline=timeline if min_recovery_lsn else 0,
         segment_bytes=segment_bytes,
+        block_bytes=block_bytes,
+        file_blocks=file_blocks,
     )
 
 

@@ -98,7 +98,7 @@ COPYING = (
         why=NO_CONSUMERS,
     ),
     logical_mutant(
-        "dropped-slot-comes-back",
+        "slot-comes-back-from-the-log",
         "logical_log",
         "what is read from the log brings no slot back whose drop is being written",
         "LogicalLog.drop_slot",

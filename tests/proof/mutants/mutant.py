@@ -42,6 +42,7 @@ HEAP_PAGE = "analysis/walkeeper_replay/redo/heap_page.pxd"
 APPLY = "analysis/walkeeper_replay/redo/apply.pxi"
 PAGE_RESETS = "analysis/walkeeper_replay/redo/page_resets.pxi"
 WHOLE_PAGES = "analysis/walkeeper_replay/redo/whole_pages.pxi"
+REDO_CALLS = "analysis/walkeeper_replay/redo/redo_calls.pxi"
 # By what compiles it.
 COMPILED = {
     FAST_FRAMES: FAST_PATH,
@@ -55,6 +56,7 @@ COMPILED = {
     APPLY: REDO,
     PAGE_RESETS: REDO,
     WHOLE_PAGES: REDO,
+    REDO_CALLS: REDO,
 }
 
 # Why no search finds a mutant.

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, PAGE_RESETS, Edit, FastEdit, Mutant
+from tests.proof.mutants.mutant import (
+    APPLY,
+    HEAP_PAGE,
+    PAGE_RESETS,
+    REDO_CALLS,
+    WHOLE_PAGES,
+    Edit,
+    FastEdit,
+    Mutant,
+)
 
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
-BASES = "tests/replay/test_damaged_bases.py::test_"
+DAMAGED = "tests/replay/test_damaged_bases.py::test_"
+PACKED = "tests/replay/test_packed_data.py::test_"
+BASES = "tests/replay/test_bases_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -24,6 +35,30 @@ REDOING = (
         "an image and its hole are a page together",
         (FastEdit("if length + gap != PAGE_BYTES:", "if False:", APPLY),),
         turns_red=HOSTILE + "image_that_is_no_page_breaks_its_page",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "image-of-other-blocks",
+        "apply",
+        "an image of a server with blocks of another size breaks its page",
+        (FastEdit("if not has_own_size(page):", "if False:", APPLY),),
+        turns_red=HOSTILE + "image_of_a_server_with_other_blocks_breaks_its_page[4096]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "lz4-of-another-size",
+        "images",
+        "data of lz4 that fills less than its value is damaged",
+        (Edit("images.unpack", "loops.lz4_size(packed) != size", "False"),),
+        turns_red=PACKED + "data_of_another_size_is_damaged[lz4]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pglz-goes-on-behind-its-value",
+        "redo_calls",
+        "data of pglz that goes on behind its value is damaged",
+        (FastEdit("return p == source.size and q ==", "return q ==", REDO_CALLS),),
+        turns_red=PACKED + "data_without_its_end_or_with_more_is_damaged[pglz]",
         why_named=NO_PAGES,
     ),
     Mutant(
@@ -75,7 +110,7 @@ REDOING = (
                 "False",
             ),
         ),
-        turns_red=BASES + "a_cut_label_is_refused[of a backup]",
+        turns_red=DAMAGED + "a_cut_label_is_refused[of a backup]",
         why_named=NO_PAGES,
     ),
     Mutant(
@@ -89,7 +124,7 @@ REDOING = (
                 "False",
             ),
         ),
-        turns_red=BASES + "a_damaged_or_cut_manifest_is_refused",
+        turns_red=DAMAGED + "a_damaged_or_cut_manifest_is_refused",
         why_named=NO_PAGES,
     ),
     Mutant(
@@ -98,6 +133,45 @@ REDOING = (
         "the second walk ends where the first one ended, which checked all CRCs",
         (Edit("TableAt.until", "min(self.lsn, self.ends_before)", "self.lsn"),),
         turns_red="tests/replay/test_torn_ends_postgres.py::test_a_torn_image_changes_no_row",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "base-with-other-blocks",
+        "base",
+        "a backup of a server with blocks of another size is refused",
+        (Edit("BaseDirectory.__init__", "known.block_bytes != PAGE_BYTES", "False"),),
+        turns_red=BASES + "a_server_with_other_blocks_is_refused",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "files-behind-one-that-is-not-full",
+        "base",
+        "a relation ends with its first file that is not full",
+        (Edit("BaseDirectory._files", "total == len(found) * self.file_blocks", "True"),),
+        turns_red=BASES + "blocks_of_later_files_are_where_the_server_has_them",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "checksums-of-pages-are-not-compared",
+        "whole_pages",
+        "a page of a backup that does not have its checksum is damaged, of any relation",
+        (
+            FastEdit(
+                "if have_checksums and get16(page, CHECKSUM) != checksum_of(page.at, block):",
+                "if False:",
+                WHOLE_PAGES,
+            ),
+        ),
+        turns_red=HOSTILE + "page_of_a_file_needs_its_blocks_checksum_and_a_header",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "copied-databases-lack-damaged-pages",
+        "store",
+        "a damaged page of a database is damaged in its copy, too",
+        (Edit("PageStore._copy", "states == KNOWN", "np.ones(len(states), bool)"),),
+        turns_red="tests/replay/test_catalogs_postgres.py::test_"
+        "a_damaged_page_is_damaged_in_another_tablespace_too",
         why_named=NO_PAGES,
     ),
 )
