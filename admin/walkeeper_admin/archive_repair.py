@@ -97,9 +97,8 @@ def repair(archive: Archive, flaw: Flaw, fetch: Fetch, *, segment_bytes: int) ->
             f"{file.name}: the safekeepers' WAL does not fit: {why}; the archive is unchanged"
         )
     if receipt is not None and _is_whole(archive, file):
-        return (
-            False  # An upload that was under way has ended. Perhaps no disk has this WAL any more.
-        )
+        # An upload that was under way has ended. Perhaps no disk has this WAL any more.
+        return False
     objects = [each for each in archive.objects(file.timeline) if each.file == file]
     for each in sorted(objects, key=lambda one: not one.is_receipt):  # a receipt first
         archive.delete(each)

@@ -112,26 +112,41 @@ def test_a_primary_that_crashed_in_an_exclusive_backup_is_closed(tmp_path: Path)
         assert not may_show_more_than_the_log(tmp_path)
 
 
-def test_an_open_door_is_loaded_though_the_first_reload_fails(
-    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
-) -> None:
-    """The background had ended, and the server kept the closed rules with nobody to reload."""
-    answers: list[Refused | None] = [Refused("too many clients"), Refused("too many clients"), None]
+def said_until_open(
+    monkeypatch: pytest.MonkeyPatch,
+    closed: tuple[Door, OwnFiles],
+    waits: list[Misconfigured | Lsn],
+    reloads: list[Refused | None],
+) -> list[str]:
+    """Return what the background says until the door is open, if the server answers so."""
+    door, own = closed
 
-    async def durable(dsn: str, data: Path, say: object) -> Lsn:
-        return Lsn(7)
+    async def wait(dsn: str, data: Path, say: object) -> Lsn:
+        answer = waits.pop(0)
+        if isinstance(answer, Misconfigured):
+            raise answer
+        return answer
 
     async def reload(dsn: str) -> None:
-        if (answer := answers.pop(0)) is not None:
+        if (answer := reloads.pop(0)) is not None:
             raise answer
 
     monkeypatch.setattr(gated_server, "POLL_S", 0)
-    monkeypatch.setattr(gated_server, "wait_durable", durable)
+    monkeypatch.setattr(gated_server, "wait_durable", wait)
     monkeypatch.setattr(gated_server, "reload_rules", reload)
     said: list[str] = []
     guard = Guard("", Path("/none"), door, os.getpid(), None)
     opened = asyncio.run(open_when_durable(guard, door.close(own, ROLES), say=said.append))
-    assert opened is not None and opened.lsn == 7 and not answers
+    assert opened is not None and opened.lsn == 7 and not waits and not reloads
+    return said
+
+
+def test_an_open_door_is_loaded_though_the_first_reload_fails(
+    monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
+) -> None:
+    """The background had ended, and the server kept the closed rules with nobody to reload."""
+    full = Refused("too many clients")
+    said = said_until_open(monkeypatch, (door, own), [Lsn(7)], [full, full, None])
     assert said == ["open, but not loaded yet: too many clients"]
 
 
@@ -139,24 +154,8 @@ def test_a_log_that_is_not_there_yet_does_not_end_the_wait(
     monkeypatch: pytest.MonkeyPatch, door: Door, own: OwnFiles
 ) -> None:
     """The background had ended, and then not even a promotion opened the server."""
-    answers: list[Misconfigured | Lsn] = [Misconfigured("no such log"), Lsn(7)]
-
-    async def durable(dsn: str, data: Path, say: object) -> Lsn:
-        answer = answers.pop(0)
-        if isinstance(answer, Misconfigured):
-            raise answer
-        return answer
-
-    async def reload(dsn: str) -> None:
-        pass
-
-    monkeypatch.setattr(gated_server, "POLL_S", 0)
-    monkeypatch.setattr(gated_server, "wait_durable", durable)
-    monkeypatch.setattr(gated_server, "reload_rules", reload)
-    said: list[str] = []
-    guard = Guard("", Path("/none"), door, os.getpid(), None)
-    opened = asyncio.run(open_when_durable(guard, door.close(own, ROLES), say=said.append))
-    assert opened is not None and opened.lsn == 7 and said == ["closed: no such log"]
+    waits: list[Misconfigured | Lsn] = [Misconfigured("no such log"), Lsn(7)]
+    assert said_until_open(monkeypatch, (door, own), waits, [None]) == ["closed: no such log"]
 
 
 @pytest.mark.postgres

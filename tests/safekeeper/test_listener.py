@@ -74,8 +74,10 @@ class Stage:
         address = self.socket.getsockname()
         self.clients += [socket.create_connection(address) for _ in range(count)]
 
-    async def first(self) -> None:
-        """Return after the first turn, before a second one."""
+    async def begin(self, count: int = 1) -> None:
+        """Start with clients that have connected; return after the first turn, before a second."""
+        self.connect(count)
+        self.listener.start()
         await self.socket.tried.wait()
 
     def close(self) -> None:
@@ -116,9 +118,7 @@ def test_a_turn_accepts_a_bounded_number(
     monkeypatch.setattr(listening, "ACCEPTS_MAX", 3)
 
     async def story(stage: Stage) -> None:
-        stage.connect(10)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin(10)
         assert len(stage.port.accepted) == 3
         await until(lambda: len(stage.port.accepted) == 10)
 
@@ -132,9 +132,7 @@ def test_a_full_file_table_rests_the_port(
     monkeypatch.setattr(listening, "RETRY_S", NEVER_S)
 
     async def story(stage: Stage) -> None:
-        stage.connect(1)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin()
         await iterations()
         assert stage.socket.tries == 1 and not stage.port.accepted
 
@@ -150,8 +148,7 @@ def test_the_port_goes_on_when_there_are_descriptors_again(
     monkeypatch.setattr(listening, "RETRY_S", SOON_S)
 
     async def story(stage: Stage) -> None:
-        stage.connect(1)
-        stage.listener.start()
+        await stage.begin()
         await until(lambda: len(stage.port.accepted) == 1)
         assert stage.socket.tries >= 3
         stage.connect(1)
@@ -169,9 +166,7 @@ def test_a_flood_rests_the_port(
 
     async def story(stage: Stage) -> None:
         stage.port.admission = admission
-        stage.connect(1)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin()
         stage.connect(1)
         await iterations()
         assert len(stage.port.accepted) == 1
@@ -187,9 +182,7 @@ def test_the_port_is_read_at_once_when_the_flood_is_over(
 
     async def story(stage: Stage) -> None:
         stage.port.admission = Admission.ENDS
-        stage.connect(1)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin()
         stage.port.admission = Admission.ENTERS
         stage.connect(1)
         await until(lambda: len(stage.port.accepted) == 2)
@@ -208,9 +201,7 @@ def test_a_port_that_rests_can_be_closed(
 
     async def story(stage: Stage) -> None:
         stage.port.admission = Admission.ENDS
-        stage.connect(1)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin()
         stage.listener.close()
         await asyncio.sleep(2 * SOON_S)  # a timer behind the listener's
         assert not caplog.records, "the loop logs an error of the timer"
@@ -226,9 +217,7 @@ def test_a_connection_that_gets_no_transport_is_only_closed(
     monkeypatch.setattr(listening, "OPTIONS", [(socket.SOL_SOCKET, -1, 1)])  # the kernel has none
 
     async def story(stage: Stage) -> None:
-        stage.connect(1)
-        stage.listener.start()
-        await stage.first()
+        await stage.begin()
         (accepted,) = stage.port.accepted
         await accepted.connect(asyncio.Protocol)
         assert accepted.descriptor() == -1

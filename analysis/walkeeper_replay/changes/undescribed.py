@@ -43,15 +43,15 @@ NOT_HEAP = (
     "it is of access method {} (pg_am.oid), and not of heap: what was changed there is missing"
 )
 MAY_HAVE_BEGUN_BEFORE = (
-    "transaction {}, and others that committed there, may have begun before this WAL, which would "
-    "lack what they had changed; give a base backup (--base, in Spark the option base), or a start "
-    "after this LSN"
+    "transaction {} may have begun before this WAL, and so may others that committed there. The "
+    "WAL lacks what such a transaction had changed by then. Give a base backup (--base, in Spark "
+    "the option base), or a start after this LSN"
 )
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
 
 class Undescribed(NamedTuple):
-    """A file, table, database, transaction, or the part of a range before or from an LSN."""
+    """A file, table, database or transaction, or a range's part before, up to or from an LSN."""
 
     kind: str
     place: str

@@ -25,7 +25,7 @@ from psycopg.rows import TupleRow
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.hidden_secrets import without_secrets
-from walkeeper_common.postgres.client_encoding import ClientEncoding
+from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.postgres.replication_commands import BEGIN_COPY
 
@@ -154,6 +154,7 @@ class PrimarySnapshot:
                     yield bytes(row)
         except psycopg.Error as error:
             raise _refused(error) from error
+        await self._run(f"SET client_encoding = '{UTF8.name}'")  # rows_of decodes all as UTF-8
 
     async def close(self) -> None:
         """End the transaction and the connection."""

@@ -35,6 +35,17 @@ COPYING = (
         why=NO_CONSUMERS,
     ),
     logical_mutant(
+        "copy-leaves-its-encoding",
+        "primary_snapshot",
+        "answers behind a copy are UTF-8, whatever encoding the copy had",
+        "PrimarySnapshot.copy",
+        "await self._run(f\"SET client_encoding = '{UTF8.name}'\")",
+        "",
+        "tests/safekeeper/test_primary_snapshot_postgres.py::test_"
+        "a_copy_in_another_encoding_leaves_later_answers_as_they_were",
+        why=NO_CONSUMERS,
+    ),
+    logical_mutant(
         "copy-for-any-role",
         "permissions",
         "a client without the right to stream begins no copy on the primary",
