@@ -239,6 +239,11 @@ OLD = (
 )
 REFUSED = {
     "keyless": ("CREATE TABLE {0} (id int); INSERT INTO {0} VALUES (1)", "has no primary key"),
+    "postponed": (  # The row of the first change would be gone with the second one.
+        "CREATE TABLE {0} (id int PRIMARY KEY DEFERRABLE); INSERT INTO {0} VALUES (1), (2); "
+        "UPDATE {0} SET id = id + 1",
+        "public.postponed has no primary key, or a DEFERRABLE one",
+    ),
     "added": (
         "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1); "
         "SELECT pg_switch_wal(); ALTER TABLE {0} ADD u int DEFAULT 4; UPDATE {0} SET t = 3",

@@ -13,7 +13,7 @@ A position beside the tables says how far all of them are. A stream that dies be
 writes the window again, without the changes that a table has already. Contract: at `position` a
 mirror's rows are the table's. In scd2 a version has the commits that began and ended it; the
 current one has no end. The sink refuses a table without a primary key and a change that is not
-known whole, by name.
+known whole, by name. A DEFERRABLE key is none: two rows may have it until the commit.
 """
 
 from __future__ import annotations
@@ -319,8 +319,9 @@ class Mirrors(ABC):
     def _refuse_table(self, table: Table) -> None:
         if not table.key:
             raise HistoryError(
-                f"{table.shown} has no primary key, by which a mirror finds its rows: add one, "
-                "name other tables (--table), or use --mode append"
+                f"{table.shown} has no primary key, or a DEFERRABLE one, and so a mirror finds "
+                "no rows by it: add one without DEFERRABLE, name other tables (--table), or use "
+                "--mode append"
             )
         if not (_NAME.fullmatch(table.schema) and _NAME.fullmatch(table.name)):
             raise HistoryError(

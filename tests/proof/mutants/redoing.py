@@ -1,4 +1,4 @@
-"""Mutants of the compiled redo of pages: its bounds, and what it may leave out."""
+"""Mutants of the redo of pages, of the values of their rows, and of mirrors in a lake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import APPLY, HEAP_PAGE, PAGE_RESETS, Edit, Fast
 
 HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
+MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -69,6 +70,20 @@ REDOING = (
         "the second walk ends where the first one ended, which checked all CRCs",
         (Edit("TableAt.until", "min(self.lsn, self.ends_before)", "self.lsn"),),
         turns_red="tests/replay/test_torn_ends_postgres.py::test_a_torn_image_changes_no_row",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "deferrable-key-finds-rows",
+        "catalog_history",
+        "a DEFERRABLE primary key is none, since two rows may have the same",
+        (
+            Edit(
+                "CatalogHistory.at",
+                'row["indisprimary"] and row["indimmediate"]',
+                'row["indisprimary"]',
+            ),
+        ),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[postponed]",
         why_named=NO_PAGES,
     ),
 )
