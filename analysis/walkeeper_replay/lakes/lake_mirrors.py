@@ -35,6 +35,7 @@ from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
 from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
+from walkeeper_replay.lakes.column_numbers import ColumnNumbers
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.table_at import coverage_of
@@ -71,6 +72,7 @@ class Mirrors(ABC):
         self._root, self.notes, self._mode = shown, notes, mode
         self.load_again = load
         self._noted: dict[int, tuple[str, tuple[str, ...]]] = {}
+        self._numbers = ColumnNumbers(notes.keep, shown)
 
     def _lake_name(self, table: Table) -> str:
         """Return the table's name in the lake, which is that of one table alone."""
@@ -143,6 +145,7 @@ class Mirrors(ABC):
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
         self._refuse_table(table)
+        self._numbers.refuse_others(table)
         if not (known := coverage_of(rows)).has_all:
             raise HistoryError(
                 f"{table.shown} at {Lsn(lsn)} is not known whole: {known}; give a base backup "
@@ -357,6 +360,7 @@ class Mirrors(ABC):
                     f"{piece.table.shown}: {'; '.join(wrong)}: a mirror does not follow this; "
                     "begin anew with another --to"
                 )
+            self._numbers.refuse_others(piece.table)
             known = own
         return known
 

@@ -86,4 +86,12 @@ REDOING = (
         turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[postponed]",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "column-is-its-name",
+        "lake_mirrors",
+        "a column that was dropped and added again is another one for a mirror",
+        (Edit("Mirrors._refuse_schemas", "self._numbers.refuse_others(piece.table)", "None"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[again]",
+        why_named=NO_PAGES,
+    ),
 )
