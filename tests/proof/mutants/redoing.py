@@ -87,6 +87,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "offsets-of-a-column-wrap-around",
+        "columns_of_rows",
+        "rows of more bytes than an Arrow column holds come in parts",
+        (Edit("columns_of_rows._refuse_large", "size > COLUMN_MAX_BYTES", "False"),),
+        turns_red="tests/replay/test_large_columns_postgres.py"
+        "::test_rows_beyond_a_columns_bytes_come_in_parts_and_whole",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "column-is-its-name",
         "lake_mirrors",
         "a column that was dropped and added again is another one for a mirror",
