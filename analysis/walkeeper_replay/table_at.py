@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
@@ -25,7 +26,7 @@ from walkeeper_common.operator_text.counts import counted
 from walkeeper_history.segment_index import ProvenIndex
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, LargeColumn, RowColumns
 from walkeeper_replay.columns.damaged_values import damaged_rows
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
@@ -36,9 +37,9 @@ from walkeeper_replay.redo.wal_pass import Shortcut, pass_over
 from walkeeper_replay.text.coverage import COMPLETE, Coverage, reason, together
 from walkeeper_replay.text.value_text import Printer
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
-from walkeeper_replay.tuples.visible import all_tuples, known_slots, visible_tuples
+from walkeeper_replay.tuples.visible import Visible, all_tuples, known_slots, visible_tuples
 from walkeeper_replay.tuples.xids import Xids
-from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
@@ -217,10 +218,11 @@ class TableAt:
         slots, rows_of_pages = known_slots(store, 0), partial(self._rows, store, self._fetch(store))
         shares = [slots[b : b + PAGES_PER_BATCH] for b in range(0, len(slots), PAGES_PER_BATCH)]
         if threads == 1 or len(shares) < 2:
-            pieces = list(map(rows_of_pages, shares))
+            found = list(map(rows_of_pages, shares))
         else:
             with ThreadPoolExecutor(threads, thread_name_prefix="rows") as pool:
-                pieces = list(pool.map(rows_of_pages, shares))
+                found = list(pool.map(rows_of_pages, shares))
+        pieces = [piece for several in found for piece in several]
         shown = together(self._doubts(store, part, parts, pieces))
         made_of = []
         for piece in pieces:
@@ -230,15 +232,27 @@ class TableAt:
                 made_of.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         return made_of, shown
 
-    def _rows(self, store: PageStore, fetch: Fetch, slots: Column) -> _Rows:
+    def _rows(self, store: PageStore, fetch: Fetch, slots: Column) -> list[_Rows]:
         visible = visible_tuples(store, slots, self.xids)
-        data, tuples = store.pages.reshape(-1), visible.tuples
+        return self._pieces(store.pages.reshape(-1), visible, fetch)
+
+    def _pieces(self, data: Bytes, visible: Visible, fetch: Fetch) -> list[_Rows]:
+        """Return the rows of these tuples, in halves where they are too many for a column."""
+        tuples, count = visible.tuples, len(visible.tuples.places)
         made = RowColumns(self.table, self.printer, fetch)
-        columns = list(made.arrays(data, tuples.places, tuples.lengths).values())
+        try:
+            columns = list(made.arrays(data, tuples.places, tuples.lengths).values())
+        except LargeColumn:
+            if count < 2:
+                raise
+            halves = np.array_split(np.arange(count), 2)
+            first, second = (tuples.narrowed(half) for half in halves)
+            before = self._pieces(data, replace(visible, tuples=first), fetch)
+            return before + self._pieces(data, Visible(second, assumed=0, taken=0), fetch)
         damaged = None
         if made.damaged_places:
             damaged = damaged_rows(made, tuples, data, self.table.file, self.plan)
-        return _Rows(len(tuples.places), columns, visible.assumed, visible.taken, made, damaged)
+        return [_Rows(count, columns, visible.assumed, visible.taken, made, damaged)]
 
     def _doubts(
         self, store: PageStore, part: int, parts: int, pieces: list[_Rows]

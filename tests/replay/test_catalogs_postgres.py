@@ -142,6 +142,21 @@ def test_bytes_that_are_no_text_are_not_made_some(server: PostgresServer) -> Non
     assert [a.name for a in catalog.find("größe").columns] == ["id"]
 
 
+def test_a_deferrable_key_is_no_key_by_wal_nor_by_a_server(server: PostgresServer) -> None:
+    made_database(
+        server, "keys", "UTF8",
+        "CREATE TABLE ranked (id int PRIMARY KEY, place int);"
+        "CREATE TABLE moved_up (place int PRIMARY KEY DEFERRABLE)",
+    )  # fmt: skip
+    history = Past(server).history
+    found = (
+        history.at(history.end_lsn, history.database(history.end_lsn, "keys")),
+        catalog_of_server(server.dsn(dbname="keys"), 0, system_id=None, database=None),
+    )
+    for catalog in found:
+        assert (catalog.find("ranked").key, catalog.find("moved_up").key) == (("id",), ())
+
+
 def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
     server: PostgresServer,
 ) -> None:

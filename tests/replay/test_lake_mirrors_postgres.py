@@ -239,6 +239,11 @@ OLD = (
 )
 REFUSED = {
     "keyless": ("CREATE TABLE {0} (id int); INSERT INTO {0} VALUES (1)", "has no primary key"),
+    "postponed": (  # The row of the first change would be gone with the second one.
+        "CREATE TABLE {0} (id int PRIMARY KEY DEFERRABLE); INSERT INTO {0} VALUES (1), (2); "
+        "UPDATE {0} SET id = id + 1",
+        "public.postponed has no primary key, or a DEFERRABLE one",
+    ),
     "added": (
         "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1); "
         "SELECT pg_switch_wal(); ALTER TABLE {0} ADD u int DEFAULT 4; UPDATE {0} SET t = 3",
@@ -248,6 +253,19 @@ REFUSED = {
         "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1); "
         "SELECT pg_switch_wal(); ALTER TABLE {0} DROP t; UPDATE {0} SET id = 3",
         "column t is gone",
+    ),
+    "again": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, t int); INSERT INTO {0} VALUES (1, 1), (2, 2); "
+        "SELECT pg_switch_wal(); ALTER TABLE {0} DROP t; ALTER TABLE {0} ADD t int; "
+        "UPDATE {0} SET t = 3 WHERE id = 1",
+        "public.again: column t in",
+    ),
+    "exchanged": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, a int, b int); "
+        "INSERT INTO {0} VALUES (1, 1, 9), (2, 2, 8); "
+        "ALTER TABLE {0} RENAME a TO c; ALTER TABLE {0} RENAME b TO a; "
+        "ALTER TABLE {0} RENAME c TO b; UPDATE {0} SET a = 3 WHERE id = 1",
+        "public.exchanged: column",
     ),
     "renamed": (
         "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "

@@ -113,7 +113,10 @@ class Table:
     attributes: tuple[Attribute, ...]
     toast: Relation | None
     key: tuple[str, ...]
-    """The primary key's columns; empty without one."""
+    """The primary key's columns; empty without one, or if it is DEFERRABLE.
+
+    Within a transaction two rows may have the same value of a DEFERRABLE key.
+    """
     has_heirs: bool = False
     """Tables inherit from it, or did until it was vacuumed last. SELECT shows their rows, too."""
     later_columns: tuple[str, ...] = ()

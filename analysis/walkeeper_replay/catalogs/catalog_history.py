@@ -243,7 +243,8 @@ class CatalogHistory:
         for row in self._rows("pg_inherits", oid, lsn):
             catalog.heirs.setdefault(row["inhparent"], []).append(row["inhrelid"])
         for row in self._rows("pg_index", oid, lsn):
-            if row["indisprimary"] and isinstance(row["indkey"], bytes):
+            is_key = row["indisprimary"] and row["indimmediate"]
+            if is_key and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"][20:], np.uint8)
                 numbers = numbers[: len(numbers) // 2 * 2].view("<i2")[: row["indnkeyatts"]]
                 catalog.keys[row["indrelid"]] = numbers.tolist()

@@ -135,7 +135,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "pg_database": ("oid", "datname", "encoding", "dattablespace"),
     "pg_authid": ("oid", "rolname"),
     "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
-    "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
+    "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indimmediate", "indkey"),
     "pg_inherits": ("inhrelid", "inhparent"),
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
     "pg_ts_dict": ("oid", "dictname", "dictnamespace"),

@@ -78,8 +78,5 @@ def texts(array: Any) -> list[str | None]:
 
 def rows_of_text(table: Any) -> list[tuple[str | None, ...]]:
     """Return an Arrow table's rows as texts."""
-    columns = [
-        texts(pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type))
-        for c in table.columns
-    ]
+    columns = [[text for chunk in c.chunks for text in texts(chunk)] for c in table.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows

@@ -9,7 +9,8 @@ digits. infinity of dates and times is the type's largest value.
 Contract: a value that is not known is null and counted in `unknown`. An example is one whose TOAST
 chunks are from before the WAL. A value that is no text in the database's encoding, or a timestamp
 beyond Arrow's, is null and counted in `unreadable`. A value whose bytes do not have the layout of
-its type is null and in `damaged_places`.
+its type is null and in `damaged_places`. Rows with more bytes than an Arrow column holds raise
+LargeColumn.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from walkeeper_replay.tuples.toast import Fetch, nothing, plain
 from walkeeper_replay.tuples.tuple_loops import loops
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Bytes, Column
+from walkeeper_wal.wal_errors import HistoryError
 
+COLUMN_MAX_BYTES = (1 << 31) - 1
+"""The bytes of an Arrow column: its offsets have 32 bits, and greater ones would wrap around."""
 DAYS_1970_TO_2000 = 10957
 # By type: the bytes in a tuple, and the type of the column.
 _FIXED: dict[int, tuple[str, Any]] = {
@@ -56,6 +60,16 @@ def arrow_type(oid: int) -> Any:
     if oid in _FIXED:
         return _FIXED[oid][1]
     return pa.binary() if oid == BYTEA else pa.string()
+
+
+class LargeColumn(HistoryError):
+    """The values of a column are more than an Arrow column holds, so fewer rows have to do."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"column {name} has more than 2 GiB of values in rows that are read together: name a "
+            "smaller range"
+        )
 
 
 class RowColumns:
@@ -180,6 +194,7 @@ class RowColumns:
         inline = kinds == PLAIN
         other = np.flatnonzero(~inline)
         values: list[bytes] = []
+        size = 0
         for row in other.tolist():
             span = int(begins[row]), int(sizes[row]), int(kinds[row])
             value = plain(data, *span, self._fetch)
@@ -191,15 +206,21 @@ class RowColumns:
                 else:
                     self._note_damaged(name, [row])
             values.append(value or b"")
+            size += len(values[-1])
+            _refuse_large(size, name)
         if len(other):  # after the pages' bytes, where all are found by one rule
             ends = np.cumsum([0, *(len(value) for value in values)])
             begins[other], sizes[other] = ends[:-1], np.diff(ends)
         offsets = np.zeros(len(places) + 1, np.int64)
         np.cumsum(np.where(absent, 0, sizes), out=offsets[1:])
+        _refuse_large(int(offsets[-1]), name)
         joined = np.empty(int(offsets[-1]), np.uint8)
         extra = np.frombuffer(b"".join(values) or b"\0", np.uint8)
         _copy(data, extra, inline, begins, offsets, joined)
-        return self._of_bytes(name, joined, offsets, absent)
+        array = self._of_bytes(name, joined, offsets, absent)
+        if isinstance(array, pa.ChunkedArray):  # the texts are longer than the bytes
+            raise LargeColumn(name)
+        return array
 
     def _of_bytes(self, name: str, joined: Bytes, offsets: Column, absent: Column) -> Any:
         oid = self._types[name]
@@ -209,8 +230,7 @@ class RowColumns:
             absent = absent | damaged
             return numeric_strings(joined, offsets, absent)
         utf8 = self._printer.encoding == "utf-8"
-        large = len(joined) >= 1 << 31
-        if oid == BYTEA or (oid in _TEXT and utf8 and not large):
+        if oid == BYTEA or (oid in _TEXT and utf8):
             array = _binary(joined, offsets, absent, pa.binary() if oid == BYTEA else pa.string())
             if array is not None:
                 return array
@@ -255,6 +275,11 @@ class RowColumns:
             self.unreadable_places += [(row, attribute.name) for row in lost]
         both = pa.concat_arrays([array, one])
         return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
+
+
+def _refuse_large(size: int, name: str) -> None:
+    if size > COLUMN_MAX_BYTES:
+        raise LargeColumn(name)
 
 
 def _only_element(array: bytes, length: int) -> bytes:

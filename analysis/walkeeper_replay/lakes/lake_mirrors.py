@@ -13,7 +13,7 @@ A position beside the tables says how far all of them are. A stream that dies be
 writes the window again, without the changes that a table has already. Contract: at `position` a
 mirror's rows are the table's. In scd2 a version has the commits that began and ended it; the
 current one has no end. The sink refuses a table without a primary key and a change that is not
-known whole, by name.
+known whole, by name. A DEFERRABLE key is none: two rows may have it until the commit.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
 from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
+from walkeeper_replay.lakes.column_numbers import ColumnNumbers
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.table_at import coverage_of
@@ -71,6 +72,7 @@ class Mirrors(ABC):
         self._root, self.notes, self._mode = shown, notes, mode
         self.load_again = load
         self._noted: dict[int, tuple[str, tuple[str, ...]]] = {}
+        self._numbers = ColumnNumbers(notes.keep, shown)
 
     def _lake_name(self, table: Table) -> str:
         """Return the table's name in the lake, which is that of one table alone."""
@@ -143,6 +145,7 @@ class Mirrors(ABC):
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
         self._refuse_table(table)
+        self._numbers.refuse_others(table)
         if not (known := coverage_of(rows)).has_all:
             raise HistoryError(
                 f"{table.shown} at {Lsn(lsn)} is not known whole: {known}; give a base backup "
@@ -319,8 +322,9 @@ class Mirrors(ABC):
     def _refuse_table(self, table: Table) -> None:
         if not table.key:
             raise HistoryError(
-                f"{table.shown} has no primary key, by which a mirror finds its rows: add one, "
-                "name other tables (--table), or use --mode append"
+                f"{table.shown} has no primary key, or a DEFERRABLE one, and so a mirror finds "
+                "no rows by it: add one without DEFERRABLE, name other tables (--table), or use "
+                "--mode append"
             )
         if not (_NAME.fullmatch(table.schema) and _NAME.fullmatch(table.name)):
             raise HistoryError(
@@ -356,6 +360,7 @@ class Mirrors(ABC):
                     f"{piece.table.shown}: {'; '.join(wrong)}: a mirror does not follow this; "
                     "begin anew with another --to"
                 )
+            self._numbers.refuse_others(piece.table)
             known = own
         return known
 

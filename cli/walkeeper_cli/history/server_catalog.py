@@ -52,7 +52,8 @@ SELECT rngtypid::bigint, rngsubtype::bigint,
 FROM pg_range r
 """
 _KEYS = """
-SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index WHERE indisprimary
+SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int
+FROM pg_index WHERE indisprimary AND indimmediate
 """
 # By catalog: an OID, a name, a schema, and what else its names need.
 _NAMED = {

@@ -1,4 +1,4 @@
-"""Mutants of the compiled redo of pages: its bounds, and what it may leave out."""
+"""Mutants of the redo of pages, of the values of their rows, and of mirrors in a lake."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ RESETS = "tests/replay/test_page_resets.py::test_"
 DAMAGED = "tests/replay/test_damaged_bases.py::test_"
 PACKED = "tests/replay/test_packed_data.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
+MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
 REDOING = (
@@ -172,6 +173,37 @@ REDOING = (
         (Edit("PageStore._copy", "states == KNOWN", "np.ones(len(states), bool)"),),
         turns_red="tests/replay/test_catalogs_postgres.py::test_"
         "a_damaged_page_is_damaged_in_another_tablespace_too",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "deferrable-key-finds-rows",
+        "catalog_history",
+        "a DEFERRABLE primary key is none, since two rows may have the same",
+        (
+            Edit(
+                "CatalogHistory.at",
+                'row["indisprimary"] and row["indimmediate"]',
+                'row["indisprimary"]',
+            ),
+        ),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[postponed]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "offsets-of-a-column-wrap-around",
+        "columns_of_rows",
+        "rows of more bytes than an Arrow column holds come in parts",
+        (Edit("columns_of_rows._refuse_large", "size > COLUMN_MAX_BYTES", "False"),),
+        turns_red="tests/replay/test_large_columns_postgres.py"
+        "::test_rows_beyond_a_columns_bytes_come_in_parts_and_whole",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "column-is-its-name",
+        "lake_mirrors",
+        "a column that was dropped and added again is another one for a mirror",
+        (Edit("Mirrors._refuse_schemas", "self._numbers.refuse_others(piece.table)", "None"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[again]",
         why_named=NO_PAGES,
     ),
 )
