@@ -301,7 +301,7 @@ def _with_sizes(control: Path, block_bytes: int, file_blocks: int) -> None:
 
 def test_a_server_with_other_blocks_is_refused(server: PostgresServer, tmp_path: Path) -> None:
     control = _without_files(server, tmp_path)
-    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    (tmp_path / "backup_label").write_text(LABEL)
     for size in (4096, 32768):
         _with_sizes(control, size, 131072)
         with pytest.raises(HistoryError, match=f"blocks of {size} bytes"):
@@ -316,7 +316,7 @@ def test_blocks_of_later_files_are_where_the_server_has_them(
     """A file that is not full is the last one. A backup may have later ones, from before a
     truncation or from after more growth."""
     control, file = _without_files(server, tmp_path), Relation(1663, 5, 16384)
-    (tmp_path / "backup_label").write_text("START WAL LOCATION: 0/4000028 (file 0)\n")
+    (tmp_path / "backup_label").write_text(LABEL)
     _with_sizes(control, PAGE_BYTES, 2)
     folder = tmp_path / "base" / "5"
     folder.mkdir(parents=True)
