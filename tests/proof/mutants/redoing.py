@@ -145,4 +145,13 @@ REDOING = (
         "a_damaged_page_is_damaged_in_another_tablespace_too",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "stream-takes-damaged-pages-of-its-base",
+        "bounded_pages",
+        "a damaged page of the base backup has no chunk of a value",
+        (Edit("BoundedPages.page_at", "state == KNOWN", "True"),),
+        turns_red="tests/replay/test_bounded_pages.py::test_"
+        "a_damaged_page_of_the_base_gives_no_chunk",
+        why_named=NO_PAGES,
+    ),
 )
