@@ -26,7 +26,7 @@ from tests.support.folders import ROOT
 
 PACKAGES = ("common", "proposer", "safekeeper")
 # A name that these do not define may be of the following ones.
-OTHERS = ("admin", "analysis", "cli", "restore", "spark")
+OTHERS = ("admin", "analysis", "cli", "pager", "restore", "spark")
 # Whole, for the tests that mutants turn red.
 SOURCES = (*PACKAGES, *OTHERS, "fastpath", "lab")
 
