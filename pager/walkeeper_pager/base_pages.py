@@ -50,6 +50,11 @@ class BasePages:
         data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
         return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
 
+    def is_unlogged(self, place: Place) -> bool:
+        """Return whether this is the main fork of an unlogged relation: it has an init fork."""
+        init = Place(place.tablespace, place.database, place.relfilenode, FORKS["init"])
+        return place.fork == FORKS["main"] and self._descriptor(init, 0) is not None
+
     def verifies(self, page: Bytes, block: int) -> bool:
         """Return whether the page is as a server wrote it, by its checksum and its header."""
         return loops.verifies(page, block, self.directory.has_checksums)

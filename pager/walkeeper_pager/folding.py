@@ -17,13 +17,14 @@ from walkeeper_pager.block_index import number_places, replayed_blocks
 from walkeeper_pager.page_names import Place
 from walkeeper_pager.page_redo import PageState, bring_on
 from walkeeper_pager.page_table import PageTable
-from walkeeper_replay.redo.apply import BROKEN, KNOWN, UNKNOWN
+from walkeeper_replay.redo.apply import BROKEN, KNOWN, NOT_REPLAYED, UNKNOWN
 from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, changes_of
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
 
 INIT_FORK = 3
+UNLOGGED = "it is of an unlogged table or index, whose changes are not in WAL"
 DAMAGED = "damaged in the base backup: its checksum or its header is not as a server wrote it"
 
 
@@ -73,6 +74,8 @@ def current(table: PageTable, base: BasePages, place: Place, block: int) -> Page
         return found
     image = base.read(place, block)
     if image is not None:
+        if base.is_unlogged(place):
+            return PageState(NOT_REPLAYED, image, UNLOGGED)
         if base.verifies(image, block):
             return PageState(KNOWN, image)
         return PageState(BROKEN, image, DAMAGED)

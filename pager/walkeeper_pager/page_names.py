@@ -53,8 +53,9 @@ class BeforeHorizon(PageError):
 
 
 class NotReplayed(PageError):
-    """A record that this redo does not know has changed the page, a record did not fit it, or the
-    base backup's page is damaged."""
+    """A record that this redo does not know has changed the page, or a record did not fit it.
+
+    It may also be damaged in the base backup, or of an unlogged relation."""
 
     kind, http_status = "not_replayed", 501
 

@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,14 @@ from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_lab.local.tcp_ports import free_port
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
-from walkeeper_pager.page_names import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place
+from walkeeper_pager.page_names import (
+    FORKS,
+    BeforeHorizon,
+    NoSuchPage,
+    NotApplied,
+    NotReplayed,
+    Place,
+)
 from walkeeper_pager.pager import Pager
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.sources.opening import open_files
@@ -223,3 +230,22 @@ def test_a_damaged_page_of_the_base_backup_is_no_page(option: str, tmp_path: Pat
                 found.append(b"")
         pager.close()
         assert [bool(page) for page in found] == [True, not is_seen, True]
+
+
+def test_a_page_of_an_unlogged_table_is_refused(tmp_path: Path) -> None:
+    """A stopped server's directory has it, and a server that runs on does not log its changes."""
+    with PostgresServer.create(initdb_options=[SEGMENT]) as server:
+        server.sql(
+            "CREATE UNLOGGED TABLE swift (id int PRIMARY KEY)", "INSERT INTO swift VALUES (1)"
+        )
+        table, index = (
+            Place.parse(str(server.sql(f"SELECT pg_relation_filepath('{name}')")))
+            for name in ("swift", "swift_pkey")
+        )
+        server.stop()
+        pager = Pager(tmp_path, BasePages(str(server.data)), history_bytes=0)
+        for place in (table, index):
+            with pytest.raises(NotReplayed, match="unlogged"):
+                pager.page(place, 0)
+        assert pager.page(replace(index, fork=FORKS["init"]), 0)
+        pager.close()

@@ -106,7 +106,8 @@ class BoundedPages(PageStore):
         for row in self.file.get([number * BLOCKS + block]):
             return np.frombuffer(row.image, np.uint8) if row.state in (KNOWN, GONE) else None
         if self.origin is not None and block < self._blocks_of_base(number):
-            return self.origin.read_block(self.relations[number], block)
+            page, state = self._original(number, block)
+            return page if state == KNOWN else None
         return None
 
     def pieces_of(self, number: int, size: int = MOVED_AT_ONCE) -> Iterator[tuple[Bytes, Column]]:
@@ -179,10 +180,14 @@ class BoundedPages(PageStore):
         for key, slot in slot_of_key.items():
             number, block = divmod(key, BLOCKS)
             if block < self.extents[number].blocks:
-                page = self.origin.read_block(self.relations[number], block)
-                self.pages[slot] = page
-                is_damaged = self.origin.damaged(page.reshape(1, -1), np.array([block]))[0]
-                self.slots["state"][slot] = BROKEN if is_damaged else KNOWN
+                self.pages[slot], self.slots["state"][slot] = self._original(number, block)
+
+    def _original(self, number: int, block: int) -> tuple[Bytes, int]:
+        """Return a page of the base backup, and its state: BROKEN if it is damaged."""
+        assert self.origin is not None, f"{number=}"
+        page = self.origin.read_block(self.relations[number], block)
+        is_damaged = self.origin.damaged(page.reshape(1, -1), np.array([block]))[0]
+        return page, BROKEN if is_damaged else KNOWN
 
     def _fit(self) -> None:
         """Give each slot its place in the columns beside the slots."""

@@ -72,7 +72,7 @@ SEED_MOVES = "a search meets it, by a seed that each change of the product moves
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
 # Folders of tests that are named after no package that is searched.
-TESTED = ("archive", "cli", "history", "replay")
+TESTED = ("archive", "cli", "history", "pager", "replay")
 
 # The shipping source that the exploration runs: both cores, and the arithmetic that they share. The
 # compiled fast path has to end where they do.

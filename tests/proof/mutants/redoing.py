@@ -17,6 +17,7 @@ HOSTILE = "tests/replay/test_compiled_redo.py::test_"
 RESETS = "tests/replay/test_page_resets.py::test_"
 DAMAGED = "tests/replay/test_damaged_bases.py::test_"
 PACKED = "tests/replay/test_packed_data.py::test_"
+PAGES = "tests/pager/test_pages_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
@@ -204,6 +205,31 @@ REDOING = (
         "a column that was dropped and added again is another one for a mirror",
         (Edit("Mirrors._refuse_schemas", "self._numbers.refuse_others(piece.table)", "None"),),
         turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[again]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "stream-takes-damaged-pages-of-its-base",
+        "bounded_pages",
+        "a damaged page of the base backup has no chunk of a value",
+        (Edit("BoundedPages.page_at", "state == KNOWN", "True"),),
+        turns_red="tests/replay/test_bounded_pages.py::test_"
+        "a_damaged_page_of_the_base_gives_no_chunk",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pager-serves-unlogged-pages",
+        "folding",
+        "the pager refuses a page of an unlogged relation",
+        (Edit("folding.current", "base.is_unlogged(place)", "False"),),
+        turns_red=PAGES + "a_page_of_an_unlogged_table_is_refused",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pager-serves-damaged-pages",
+        "folding",
+        "the pager refuses a damaged page of its base backup",
+        (Edit("folding.current", "base.verifies(image, block)", "True"),),
+        turns_red=PAGES + "a_damaged_page_of_the_base_backup_is_no_page[--data-checksums]",
         why_named=NO_PAGES,
     ),
 )
