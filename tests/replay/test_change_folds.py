@@ -21,6 +21,7 @@ from walkeeper_replay.changes.change_rows import (
 )
 from walkeeper_replay.changes.changed_values import UNKNOWN_VALUE, ChangedValues
 from walkeeper_replay.lakes.change_folds import NO_END, folded, parts_of
+from walkeeper_replay.lakes.large_folds import shares_of
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.wal_errors import HistoryError
@@ -139,6 +140,15 @@ def test_the_versions_of_each_commit_are_what_a_reader_saw(seed: int) -> None:
         seen = [row for row, begin, end in versions if begin <= lsn and (end is None or lsn < end)]
         assert len(seen) == len(expected)
         assert {row[:2]: row[2] for row in seen} == expected
+
+
+def test_a_key_of_times_that_python_lacks_has_a_share() -> None:
+    """They are infinity, -infinity and a time BC."""
+    days = pa.array([1, (1 << 31) - 1, -1 << 31, -800_000, 1], pa.int32()).cast(pa.date32())
+    times = pa.array([1, (1 << 63) - 1, -1 << 63, -(10**17), 1], pa.int64())
+    for column in (days, times.cast(pa.timestamp("us")), times.cast(pa.timestamp("us", "UTC"))):
+        found = shares_of(pa.table({"k": column}), ["k"], 1 << 20).tolist()
+        assert found[0] == found[4] and len(set(found)) == 4, column.type
 
 
 def test_a_change_that_is_not_known_whole_is_refused_with_its_remedy() -> None:

@@ -149,6 +149,8 @@ def shares_of(rows: Any, key: Sequence[str], count: int) -> Column:
 
 
 def _sums(column: Any) -> Column:
+    if pa.types.is_temporal(column.type):  # Python has no infinity of them, and none BC
+        column = column.cast(pa.int32() if column.type == pa.date32() else pa.int64())
     type_ = column.type
     if pa.types.is_integer(type_):
         return np.asarray(column.cast(pa.int64())).astype(np.int64).view(np.uint64)

@@ -200,6 +200,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "keys-of-times-are-pythons",
+        "large_folds",
+        "a key of infinity or of a time BC has a share, which Python's times do not have",
+        (Edit("large_folds._sums", "pa.types.is_temporal(column.type)", "False"),),
+        turns_red="tests/replay/test_change_folds.py"
+        "::test_a_key_of_times_that_python_lacks_has_a_share",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "column-is-its-name",
         "lake_mirrors",
         "a column that was dropped and added again is another one for a mirror",
