@@ -23,7 +23,7 @@ from pathlib import Path
 import asyncpg
 
 from walkeeper_admin.operators_commands import run_command
-from walkeeper_admin.primary.door import Door
+from walkeeper_admin.primary.door import SESSION, Door
 from walkeeper_admin.primary.hba_rules import ANY_ENCODING, narrowed
 from walkeeper_admin.primary.running_server import refuse_another, running_pid
 from walkeeper_admin.primary.standby_names import PARAMETER
@@ -42,8 +42,10 @@ SELECT usename FROM pg_stat_activity
 WHERE backend_type IN ('client backend', 'walsender') AND usename <> ALL ($1) LIMIT 1
 """
 # A warning alone says that the wait was cancelled, and a role may have set client_min_messages.
-WAITING = """
-SET synchronous_commit = on; SET statement_timeout = 0; SET client_min_messages = warning
+# `status` finds the session by its name.
+WAITING = f"""
+SET synchronous_commit = on; SET statement_timeout = 0; SET client_min_messages = warning;
+SET application_name = {SESSION}
 """
 COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'gate')::text"
 

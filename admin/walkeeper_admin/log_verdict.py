@@ -340,14 +340,15 @@ def _unanswered(cluster: dict[str, Any]) -> list[Reason]:
 
 
 def _gated(cluster: dict[str, Any]) -> list[Reason]:
-    """Return a reason while `walkeeper gate --exec` keeps clients out, as `--dsn` answers."""
+    """Return a reason while `walkeeper gate` keeps clients out, as `--dsn` answers."""
     if not is_gated(cluster):
         return []
     text = (
         "`walkeeper gate` keeps the primary closed to clients: no quorum has all WAL that it shows"
     )
     remedy = (
-        "bring the quorum and the proposer back; if no gate runs any more: `walkeeper gate --wait`"
+        "bring the quorum and the proposer back; if no gate runs any more: `walkeeper gate --wait` "
+        "behind --exec, else the same `walkeeper gate -- COMMAND` again"
     )
     return [Reason("gated", State.CRITICAL, text, remedy)]
 

@@ -13,7 +13,7 @@ from tests.cli.status_documents import LEADER, asked
 from walkeeper_admin.check.finding import Grade
 from walkeeper_admin.check.status_checks import from_status
 from walkeeper_admin.primary.door import STATE_PARAMETER
-from walkeeper_admin.primarys_answer import asked_primary
+from walkeeper_admin.primarys_answer import IS_SUPERUSER, asked_primary
 from walkeeper_admin.status import table
 from walkeeper_common.errors import Refused
 from walkeeper_lab.live_status import primary_state
@@ -41,8 +41,10 @@ def let_answer(
     """Let the primary give this answer to each SQL session; `gate` is the state of its door."""
 
     class Sql:
-        async def fetchval(self, statement: str, parameter: str) -> str | None:
-            assert parameter == STATE_PARAMETER
+        async def fetchval(self, statement: str, *parameters: object) -> str | bool | None:
+            if statement == IS_SUPERUSER:
+                return False
+            assert parameters[0] == STATE_PARAMETER
             return gate
 
     @asynccontextmanager

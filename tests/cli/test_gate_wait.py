@@ -12,6 +12,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 from walkeeper_admin import closed_start
 from walkeeper_admin.closed_start import GateSettings, close, reopen, start_closed
+from walkeeper_admin.primarys_answer import asked_primary
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres import primary_sql
 
@@ -66,6 +67,42 @@ def test_a_server_that_runs_is_taken_for_closed_only_if_its_rules_are_in_force()
         wait_until(lambda: "synchronous_standby_names is empty" in refused())
         assert closed_text(hba) and reopen(hba)
         assert "clients may be connected: stop it first" in refused()
+
+
+@pytest.mark.postgres
+def test_a_server_tells_that_its_rules_are_closed() -> None:
+    """`status` saw a closed server only behind --exec."""
+    with PostgresServer.create() as primary:
+        primary.sql("CREATE ROLE watch LOGIN", "CREATE ROLE waiter LOGIN")
+        roles = (primary.sql("SELECT current_user"), "watch")
+        hba = primary.data / "pg_hba.conf"
+
+        def seen() -> tuple[str | None, str | None]:
+            """Return what a superuser and another role see."""
+            dsns = (primary.dsn(), primary.dsn(user="watch"))
+            first, second = (asyncio.run(asked_primary(dsn, None, None))["gate"] for dsn in dsns)
+            return first, second
+
+        with primary.connect(user="waiter") as session:
+            session.execute("SET application_name = walkeeper_gate")
+            assert seen() == (None, None), "no superuser's session"
+        close(hba, roles)
+        assert seen() == ("closed", None)
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (walkeeper)'")
+        primary.reload()
+        wait_until(lambda: primary.sql("SHOW synchronous_standby_names"))
+
+        async def waits() -> None:
+            waiting = asyncio.create_task(
+                closed_start.wait_durable(primary.dsn(), primary.data, print)
+            )
+            await asyncio.to_thread(wait_until, lambda: seen() == ("closed", "closed"))
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+        asyncio.run(waits())
+        wait_until(lambda: seen() == ("closed", None))
+        assert reopen(hba) and seen() == (None, None)
 
 
 def closed_text(hba: Path) -> bool:

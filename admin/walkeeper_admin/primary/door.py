@@ -28,6 +28,7 @@ SUFFIX = ".gate"
 CLOSED = "closed_"
 UNFINISHED = ".new"
 STATE_PARAMETER = "walkeeper.gate"
+SESSION = "walkeeper_gate"  # application_name of the session that waits for the quorum
 CONFIGURATION = """\
 # walkeeper gate writes this file at each start of the server.
 include {config_file}

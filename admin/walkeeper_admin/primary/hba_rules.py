@@ -25,8 +25,9 @@ class Encoding(TypedDict):
 ANY_ENCODING = Encoding(encoding="utf-8", errors="surrogateescape")
 TYPES = frozenset(("local", "host", "hostssl", "hostnossl", "hostgssenc", "hostnogssenc"))
 INCLUDES = frozenset(("include", "include_if_exists", "include_dir"))
+MARK = "# walkeeper gate: closed to all roles but "  # the first bytes of closed rules
 HEAD = (
-    "# walkeeper gate: closed to all roles but {roles} until a quorum has all WAL of this server.\n"
+    f"{MARK}{{roles}} until a quorum has all WAL of this server.\n"
     "# The rules of the open server are in {kept}. walkeeper gate puts them back.\n"
 )
 

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 NO_COMMANDS = "the simulator runs daemons and no commands of an operator"
 START = "tests/cli/test_gated_start.py::test_"
+RULES_TEST = "tests/cli/test_gate_wait.py::test_a_server_tells_that_its_rules_are_closed"
 FAULTS = "tests/cli/test_gate_after_faults.py::test_"
 
 GATING = (
@@ -294,12 +295,34 @@ GATING = (
         "a server tells whether its door is closed",
         (
             Edit(
-                "primarys_answer._primarys_answer",
-                "sql.fetchval(GATE, STATE_PARAMETER)",
-                "sql.fetchval(GATE, 'none.such')",
+                "primarys_answer._gate",
+                "sql.fetchval(GATE, STATE_PARAMETER, SESSION)",
+                "sql.fetchval(GATE, 'none.such', SESSION)",
             ),
         ),
         turns_red=START + "a_server_tells_whether_its_door_is_closed",
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "closed-rules-are-not-looked-at",
+        "status",
+        "a server whose rules are closed is named also if no `gate` runs any more",
+        (Edit("primarys_answer._gate", "await sql.fetchval(RULES, MARK.encode())", "False"),),
+        turns_red=RULES_TEST,
+        why_named=NO_COMMANDS,
+    ),
+    Mutant(
+        "waiting-gate-has-no-name",
+        "status",
+        "each role sees a `gate` that waits for the quorum",
+        (
+            Edit(
+                "primarys_answer._gate",
+                "sql.fetchval(GATE, STATE_PARAMETER, SESSION)",
+                "sql.fetchval(GATE, STATE_PARAMETER, '')",
+            ),
+        ),
+        turns_red=RULES_TEST,
         why_named=NO_COMMANDS,
     ),
 )
