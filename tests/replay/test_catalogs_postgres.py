@@ -330,6 +330,15 @@ def test_a_table_with_heirs_says_that_their_rows_are_theirs(server: PostgresServ
     assert coverage_of(past.table("postgres", "heir")) == COMPLETE
 
 
+def test_the_greatest_interval_is_no_infinity_before_17(server: PostgresServer) -> None:
+    greatest = "178956970 years 7 mons 2147483647 days 2562047788:00:54.775807"
+    run(server, "CREATE TABLE spans (v interval, a interval[])")
+    run(server, f"INSERT INTO spans VALUES ('{greatest}', ARRAY['{greatest}'::interval])")
+    rows = copied(server, "spans")
+    assert rows[0][0] == greatest, "the server is of a version before 17"
+    assert Past(server).rows("postgres", "spans") == rows
+
+
 def test_first_and_last_dates_and_times_are_the_servers(server: PostgresServer) -> None:
     dates = ("4714-11-24 BC", "5874897-12-31", "5874867-01-01", "5881580-07-11", "-infinity")
     times = (

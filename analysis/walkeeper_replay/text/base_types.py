@@ -93,6 +93,15 @@ def _timetz(data: bytes) -> str:
     )
 
 
+def _interval(data: bytes) -> tuple[int, int, int]:
+    return _i(data[:8]), _i(data[8:12]), _i(data[12:16])
+
+
+def finite_interval(data: bytes) -> str:
+    """Print an interval of a version that has no infinite ones: before 17."""
+    return interval_text(*_interval(data), has_infinity=False)
+
+
 def _ltree(data: bytes, decode: Decode) -> str:
     """Print levels: each is its length, its text, and room up to the next place that 8 divides."""
     levels, at = [], 4
@@ -104,6 +113,7 @@ def _ltree(data: bytes, decode: Decode) -> str:
     return ".".join(levels)
 
 
+INTERVAL = 1186
 EXTENSIONS: dict[str, Callable[[bytes, Decode], str]] = {
     "citext": lambda data, decode: decode(data), "hstore": hstore_text, "ltree": _ltree,
 }  # fmt: skip
@@ -122,7 +132,7 @@ PRINTERS: dict[int, Callable[[bytes], str]] = {
     1082: lambda d: date_text(_i(d)),
     1083: lambda d: time_text(_i(d)), 1266: _timetz,
     1114: lambda d: timestamp_text(_i(d), ""), 1184: lambda d: timestamp_text(_i(d), "+00"),
-    1186: lambda d: interval_text(_i(d[:8]), _i(d[8:12]), _i(d[12:16])),
+    INTERVAL: lambda d: interval_text(*_interval(d)),
     1560: _bits, 1562: _bits,
     1700: numeric_text,
     2950: _uuid,

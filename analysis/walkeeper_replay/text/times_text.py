@@ -48,13 +48,14 @@ def timestamp_text(microseconds: int, zone: str) -> str:
     return f"{date} {time_text(rest)}{zone}{era}"
 
 
-def interval_text(microseconds: int, days: int, months: int) -> str:
+def interval_text(microseconds: int, days: int, months: int, *, has_infinity: bool = True) -> str:
     """Return an interval's text in IntervalStyle postgres.
 
-    A field's sign is shown if it, or the field before, is negative.
+    A field's sign is shown if it, or the field before, is negative. Before 17 the greatest and the
+    least interval are no infinity.
     """
     extremes = (INT64_MAX, INT32_MAX, INT32_MAX), (-INT64_MAX - 1, -INT32_MAX - 1, -INT32_MAX - 1)
-    if (microseconds, days, months) in extremes:
+    if has_infinity and (microseconds, days, months) in extremes:
         return "infinity" if days > 0 else "-infinity"
     years, rest = divmod(abs(months), 12)
     sign = -1 if months < 0 else 1

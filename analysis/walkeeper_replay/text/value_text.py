@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from walkeeper_replay.text.aclitem_text import aclitem_text
-from walkeeper_replay.text.base_types import EXTENSIONS, PRINTERS
+from walkeeper_replay.text.base_types import EXTENSIONS, INTERVAL, PRINTERS, finite_interval
 from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows, pseudo_rows
 from walkeeper_replay.text.database_text import DamagedValue, Decode, UnknownText, decoded, fits
 from walkeeper_replay.text.jsonb import jsonb_text
@@ -177,6 +177,8 @@ class Printer:
             return aclitem_text(data, self.types.roles)
         if oid == MONEY:
             return money_text(data)
+        if oid == INTERVAL and 0 < self.types.major < 17:
+            return finite_interval(data)
         if simple := PRINTERS.get(oid):
             return simple(data)
         known = self.types.by_oid[oid]

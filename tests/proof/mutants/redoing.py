@@ -209,6 +209,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "greatest-interval-is-infinity",
+        "value_text",
+        "the greatest interval is a number before 17, and infinity since",
+        (Edit("Printer._text", "0 < self.types.major < 17", "False"),),
+        turns_red="tests/replay/test_catalogs_postgres.py"
+        "::test_the_greatest_interval_is_no_infinity_before_17",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "column-is-its-name",
         "lake_mirrors",
         "a column that was dropped and added again is another one for a mirror",
