@@ -10,6 +10,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
 from walkeeper_archive.archive import Archive, open_archive
@@ -401,7 +402,11 @@ def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path
         f"{tmp_path}/manifest": Lsn(0x4000028),
         f"{tmp_path}/tar": Lsn(0x6000028),
     }
-    assert parse_keep(f"{tmp_path}/label/backup_label")[0].lsn == Lsn(0x6000028)
+    label = tmp_path / "label" / "backup_label"
+    assert parse_keep(str(label))[0].lsn == Lsn(0x6000028)
+    label.write_text(LABEL.replace("0/6000028", "123456789/28"))
+    with pytest.raises(click.UsageError, match="no base backup"):
+        parse_keep(str(label))
 
 
 def test_a_folder_without_a_base_backup_among_others_is_named(

@@ -22,7 +22,7 @@ from walkeeper_common.lsn import Lsn
 
 _SEGMENT = re.compile(r"(?P<segment>[0-9A-F]{24})(?:\.(?P<offset>[0-9A-F]{8})\.backup|\.partial)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d)")
-_START = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+) ", re.MULTILINE)
+_START = re.compile(r"^START WAL LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8}) ", re.MULTILINE)
 _TAR = re.compile(r"base\.tar(\.\w+)?")
 LABEL_BYTES_MAX = 1 << 20
 
