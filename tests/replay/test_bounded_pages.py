@@ -51,3 +51,18 @@ def test_a_damaged_page_of_the_base_gives_no_chunk(tmp_path: Path) -> None:
     ]
     assert StoredChunks(store, 0)(7, BLOCKS) == b"ABC"
     file.close()
+
+
+def test_a_damaged_page_that_was_cut_off_gives_no_chunk(tmp_path: Path) -> None:
+    """Pages that go away in a window are still read in it, in memory and in the file."""
+    for is_in_file in (False, True):
+        file, base = PageFile(tmp_path / f"pages{is_in_file}"), Backup()
+        store = BoundedPages(wanted=[TOAST], base=base, file=file, origin=base)
+        blocks = np.arange(BLOCKS)
+        store._bring(np.zeros(BLOCKS, np.int64), blocks)
+        if is_in_file:
+            store.clock += 1
+            store._evict(store.pages_max)
+        store._drop(TOAST, 0, is_new=False)
+        assert StoredChunks(store, 0)(7, BLOCKS) == b"ABC", f"{is_in_file=}"
+        file.close()

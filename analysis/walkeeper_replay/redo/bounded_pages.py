@@ -254,6 +254,9 @@ class BoundedPages(PageStore):
             cut = (used["relation"] == number) & (used["block"] >= from_block)
             self._fit()
             self.dirty[: len(used)][cut] = True
+            # A page that is gone is still read in this window, and what is not known never.
+            unknown = cut & ~np.isin(used["state"], (KNOWN, GONE))
+            self.pages[: len(used)][unknown] = 0
         PageStore._drop(self, gone, from_block, is_new)
 
     def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:

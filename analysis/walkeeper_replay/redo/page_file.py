@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from walkeeper_replay.redo.apply import GONE
+from walkeeper_replay.redo.apply import GONE, KNOWN
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -107,12 +107,18 @@ class PageFile:
             begin = rows[-1][0] + 1
 
     def mark_gone(self, relation: int, from_block: int) -> None:
-        """Mark the pages of a relation from a block on as gone; they stay until `forget_gone`."""
+        """Mark the pages of a relation from a block on as gone; they stay until `forget_gone`.
+
+        A page that was not known is empty from then on.
+        """
+        keys, empty = (relation * BLOCKS + from_block, (relation + 1) * BLOCKS), bytes(PAGE_BYTES)
         with self._change():
             self._sql.execute(
-                "UPDATE page SET state = ? WHERE key >= ? AND key < ?",
-                (GONE, relation * BLOCKS + from_block, (relation + 1) * BLOCKS),
+                "UPDATE page SET sum = ?, image = ? "
+                "WHERE key >= ? AND key < ? AND state NOT IN (?, ?)",
+                (crc32(empty), empty, *keys, KNOWN, GONE),
             )
+            self._sql.execute("UPDATE page SET state = ? WHERE key >= ? AND key < ?", (GONE, *keys))
 
     def forget_gone(self, relation: int) -> None:
         """Remove the pages of a relation that are gone."""

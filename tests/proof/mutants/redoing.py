@@ -250,4 +250,17 @@ REDOING = (
         turns_red=PAGES + "a_damaged_page_of_the_base_backup_is_no_page[--data-checksums]",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "damaged-pages-are-read-when-they-are-gone",
+        "bounded_pages",
+        "a damaged page that was cut off has no chunk of a value",
+        (
+            Edit(
+                "BoundedPages._drop", "cut & ~np.isin(used['state'], (KNOWN, GONE))", "cut & False"
+            ),
+        ),
+        turns_red="tests/replay/test_bounded_pages.py::test_"
+        "a_damaged_page_that_was_cut_off_gives_no_chunk",
+        why_named=NO_PAGES,
+    ),
 )
