@@ -36,7 +36,7 @@ from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.changes.change_reader import CUT_OFF, ChangeReader
 from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.changes.lost_changes import RECAST
 from walkeeper_replay.columns.arrow_text import rows_of_text
@@ -237,7 +237,7 @@ class Comparison:
         places = [place for place in self.places if place.lsn > first]
         bounds = [0, *(place.lsn for place in places)]
         try:
-            whole = list(map(_text, self._reader(bounds[-1], source).read()))
+            whole = _texts(self._reader(bounds[-1], source).read())
         except HistoryError:
             assert source.base is None, "a database over the backup"
             self.figures[f"databases not known {source.over}"] += 1
@@ -250,7 +250,7 @@ class Comparison:
             except HistoryError:
                 return
             found = reader.read((), begin, end)
-            pieces += map(_text, found)
+            pieces += _texts(found)
             if number > 1 and not self._is_from_before(reader, begin, end, source):
                 self._fold(places[number - 2], places[number - 1], found, reader, source)
         if source.base is not None and sorted(pieces) != sorted(whole):
@@ -359,9 +359,16 @@ def _names_of_tables(reader: ChangeReader) -> dict[int, set[str]]:
     return found
 
 
-def _text(change: Change) -> str:
-    return str((change.commit, change.xid, change.start_lsn, change.table.oid, change.operation,
-                change.old, change.new, change.coverage))  # fmt: skip
+def _texts(changes: list[Change]) -> list[str]:
+    """Return the changes as texts, but for those of transactions of which a part is missing.
+
+    The reader names such a transaction. It may know more of one from fewer or from more WAL.
+    """
+    return [
+        str((change.commit, change.xid, change.start_lsn, change.table.oid, change.operation,
+             change.old, change.new, change.coverage))
+        for change in changes if CUT_OFF not in change.coverage.reasons
+    ]  # fmt: skip
 
 
 def _shown(lsn: int | None) -> str:
