@@ -7,9 +7,11 @@
 Each task of the data source's tables reads all WAL, so that more executors read more. Here the
 tasks share the segments. The first stage sends the driver the records that catalogs and
 transactions need. The driver holds nothing else. For changes they include the files that each
-transaction changed. The second stage sends the tables' records in groups: by blocks for table_at,
-and by tables for changes. Spark shuffles them, and each group is redone where it arrives. Contract:
-the rows and the options are those of the data source. `parts` is the number of groups.
+transaction changed. These records come packed, from some tasks at a time. So the driver's Java
+needs room for ROUND_BYTES of them, however large the archive and the cluster are. The second stage
+sends the tables' records in groups: by blocks for table_at, and by tables for changes. Spark
+shuffles them, and each group is redone where it arrives. Contract: the rows and the options are
+those of the data source. `parts` is the number of groups.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_pgwal.batch import partitions_of
+from pyspark_pgwal.batch import PARTITION_BYTES_MIN, partitions_of
 from pyspark_pgwal.replayed_tables import PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -40,8 +43,13 @@ from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.reading import Batch, Reading
 from walkeeper_wal.sources.threaded_reading import OnProblem, Part, SweepOptions, read_each
 
-TASKS_A_ROUND = 2  # for each core: the driver holds no more results at a time
+TASKS_A_ROUND, FIRST_TASKS = 2, 4  # for each core; in the first round at most
+ROUND_BYTES = 128 << 20
+"""The bytes that the tasks of a round may return. By default Java has 1 GB, and holds copies."""
+CODEC = "zstd"
 Row = tuple[int, int, bytes | None]
+Packed = tuple[int, bytes]
+"""A pickled part: its bytes before it was compressed, and what came of them."""
 _SHUFFLED = "part int, lsn long, records binary"
 
 
@@ -116,10 +124,12 @@ class _Controls:
         """Yield what catalogs need of each segment, in the order of the log."""
         path, until, notes_changes = self._path, self._until, self._notes_changes
         self.heaps = HeapFiles()
-        plans, context = [each.plan for each in partitions_of(self._plan, None)], self._context
-        width = TASKS_A_ROUND * context.defaultParallelism
+        per_task = max(1, PARTITION_BYTES_MIN // self._plan.segment_bytes)
+        plans = [each.plan for each in partitions_of(self._plan, per_task)]
+        most, at = TASKS_A_ROUND * self._context.defaultParallelism, 0
+        tasks = min(most, FIRST_TASKS)
 
-        def work(part: Plan) -> list[Part[Taken]]:
+        def work(part: Plan) -> Iterator[Packed]:
             def make(reading: Reading) -> Taken:
                 changed: list[Column] = []
 
@@ -132,14 +142,18 @@ class _Controls:
                 taken.changed = changed
                 return taken
 
-            return list(read_each(open_files(path), part, make, SweepOptions(threads=1)))
+            return map(_packed, read_each(open_files(path), part, make, SweepOptions(threads=1)))
 
-        for at in range(0, len(plans), width):
-            some = plans[at : at + width]
-            for parts in context.parallelize(some, len(some)).map(work).collect():
-                for part in parts:
-                    self._note(part.made)
-                    yield part
+        while at < len(plans):
+            some = plans[at : at + tasks]
+            at += tasks
+            came = 0
+            for packed in self._context.parallelize(some, len(some)).flatMap(work).collect():
+                came += len(packed[1])
+                part = _unpacked(packed)
+                self._note(part.made)
+                yield part
+            tasks = max(1, min(most, ROUND_BYTES * len(some) // max(came, 1)))
 
     def _note(self, taken: Taken) -> None:
         if self._notes_changes:
@@ -147,6 +161,17 @@ class _Controls:
                 self.heaps.add_files(batch)
             for rows in taken.changed:
                 self.heaps.note(rows)
+
+
+def _packed(part: Part[Taken]) -> Packed:
+    plain = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
+    return len(plain), pa.compress(plain, codec=CODEC, asbytes=True)
+
+
+def _unpacked(packed: Packed) -> Part[Taken]:
+    size, data = packed
+    part: Part[Taken] = pickle.loads(pa.decompress(data, size, codec=CODEC))
+    return part
 
 
 def _redone(session: SparkSession, decode: _Decode, made: type, columns: Any) -> DataFrame:

@@ -71,7 +71,7 @@ class Here:
     defaultParallelism = 1
 
     def __init__(self, made: Any = None) -> None:
-        self.made = made
+        self.made, self.tasks = made, list[int]()
 
     @property
     def sparkContext(self) -> Here:
@@ -79,10 +79,8 @@ class Here:
 
     def parallelize(self, items: list[Any], count: int) -> Here:
         assert len(items) == count
+        self.tasks.append(count)
         return Here(items)
-
-    def map(self, work: Callable[[Any], Any]) -> Here:
-        return Here([work(item) for item in self.made])
 
     def collect(self) -> Any:
         return self.made
@@ -186,6 +184,38 @@ def test_changes_decode_each_segment_once_a_stage(
     found: Any = changes(spark, path=shop.wal, parts=parts, **options)
     assert max(reads.values()) == 2 and min(reads.values()) >= 1
     assert rows_of(found) == expected and len(expected) > 200
+
+
+@pytest.mark.parametrize("bytes_", [1, 1 << 40])
+def test_the_driver_asks_for_no_more_than_it_has_room_for(
+    shop: Shop, reads: Counter[str], monkeypatch: pytest.MonkeyPatch, bytes_: int
+) -> None:
+    """Java's heap ended a job of 1 GB of WAL, and the driver then waited for ever."""
+    monkeypatch.setattr(read_once, "ROUND_BYTES", bytes_)
+    monkeypatch.setattr(read_once, "partitions_of", lambda plan, _: partitions_of(plan, 1))
+    monkeypatch.setattr(Here, "defaultParallelism", 3)
+    spark: Any = Here()
+    changes(spark, path=shop.wal)
+    total = len(make_plan(open_files(shop.wal)).segments)
+    first, *later, decoding = spark.tasks
+    assert first == read_once.FIRST_TASKS and sum((first, *later)) == total == decoding >= 6
+    assert set(later) == {1} if bytes_ == 1 else later[0] == min(6, total - first)
+
+
+def test_what_the_driver_gets_is_packed(shop: Shop) -> None:
+    files = open_files(shop.wal)
+    plan = make_plan(files)
+
+    def make(reading: Reading) -> Taken:
+        return taken_of(reading, None, lambda batch: batch)
+
+    for part in read_each(files, plan, make, SweepOptions(threads=1)):
+        size, data = packed = read_once._packed(part)
+        assert len(data) < size / 2
+        again = read_once._unpacked(packed)
+        assert again.summary == part.summary and again.problems == part.problems
+        for own, other in zip(again.made.batches, part.made.batches, strict=True):
+            assert np.array_equal(own.records, other.records)
 
 
 def rows_of(batches: Any) -> list[str]:

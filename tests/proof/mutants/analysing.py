@@ -414,6 +414,20 @@ ANALYSING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "read-once-asks-for-all-at-once",
+        "read_once",
+        "the driver asks for no more than it has room for",
+        (
+            Edit(
+                "_Controls.decode",
+                "max(1, min(most, ROUND_BYTES * len(some) // max(came, 1)))",
+                "most",
+            ),
+        ),
+        turns_red=ONCE + "the_driver_asks_for_no_more_than_it_has_room_for[1]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "sums-of-a-page-of-another-place",
         "segment_sums",
         "a page counts on the short way only with the address of its place",
