@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.backup_start import start_in_label
 from walkeeper_wal.wal_errors import HistoryError
 
-_START = re.compile(r"^START WAL LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8}) \(file ", re.MULTILINE)
 _CHECKPOINT = re.compile(r"^CHECKPOINT LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8})\n", re.MULTILINE)
 _TIMELINE = re.compile(r"^START TIMELINE: ([0-9]+)\n", re.MULTILINE)
 _OF_REWIND = re.compile(r"^BACKUP METHOD: pg_rewind\n(?:.+\n)*START TIME: .+\n", re.MULTILINE)
@@ -47,7 +47,7 @@ def read_label(root: Path) -> BackupLabel | None:
             f"{root} is an incremental backup: put it together with those that it builds upon with "
             "pg_combinebackup, and name the result"
         )
-    start, timeline = _START.search(text), _TIMELINE.search(text)
+    start, timeline = start_in_label(text), _TIMELINE.search(text)
     if start is None:
         raise _refusal(path, "damaged: it has no line START WAL LOCATION with an LSN and a file")
     checkpoint = _CHECKPOINT.search(text)
@@ -56,7 +56,7 @@ def read_label(root: Path) -> BackupLabel | None:
     if timeline is None and not _OF_REWIND.search(text):
         raise _refusal(path, "damaged or cut: it has no whole line START TIMELINE")
     return BackupLabel(
-        redo_lsn=Lsn.parse(start[1]),
+        redo_lsn=start,
         checkpoint_lsn=Lsn.parse(checkpoint[1]),
         timeline=None if timeline is None else int(timeline[1]),
         is_of_standby="BACKUP FROM: standby" in text,

@@ -76,10 +76,12 @@ class BaseDirectory:
         is_known = unpack_from("<d", control, _CONTROL_FLOAT)[0] == _FLOAT
         self.has_checksums = is_known and unpack_from("<I", control, _CONTROL_CHECKSUMS)[0] > 0
         label = read_label(self.root)
-        in_control = int(unpack_from("<Q", control, _CONTROL_REDO)[0])
-        self.redo_lsn = in_control if label is None else int(label.redo_lsn)
-        in_control = int(unpack_from("<Q", control, _CONTROL_CHECKPOINT)[0])
-        self.checkpoint_lsn = in_control if label is None else int(label.checkpoint_lsn)
+        last_redo, last_checkpoint = (
+            int(unpack_from("<Q", control, place)[0])
+            for place in (_CONTROL_REDO, _CONTROL_CHECKPOINT)
+        )
+        self.redo_lsn = last_redo if label is None else int(label.redo_lsn)
+        self.checkpoint_lsn = last_checkpoint if label is None else int(label.checkpoint_lsn)
         """The start of the checkpoint's record, with which a recovery begins."""
         timeline = None if label is None else label.timeline
         self.timeline = timeline or known.checkpoint_timeline

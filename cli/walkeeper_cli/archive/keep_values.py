@@ -19,10 +19,10 @@ import click
 
 from walkeeper_cli.options import DURATION_UNITS_S
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.backup_start import start_in_label
 
 _SEGMENT = re.compile(r"(?P<segment>[0-9A-F]{24})(?:\.(?P<offset>[0-9A-F]{8})\.backup|\.partial)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d)")
-_START = re.compile(r"^START WAL LOCATION: ([0-9A-F]{1,8}/[0-9A-F]{1,8}) ", re.MULTILINE)
 _TAR = re.compile(r"base\.tar(\.\w+)?")
 LABEL_BYTES_MAX = 1 << 20
 
@@ -115,8 +115,7 @@ def _start_in_manifest(path: str, content: bytes) -> Lsn | None:
 
 
 def _start_in_label(content: bytes) -> Lsn | None:
-    found = _START.search(content[:LABEL_BYTES_MAX].decode("utf-8", "replace"))
-    return Lsn.parse(found[1]) if found else None
+    return start_in_label(content[:LABEL_BYTES_MAX].decode("utf-8", "replace"))
 
 
 def _start_in_tar(path: str) -> Lsn | None:
