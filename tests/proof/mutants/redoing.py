@@ -19,6 +19,7 @@ DAMAGED = "tests/replay/test_damaged_bases.py::test_"
 PACKED = "tests/replay/test_packed_data.py::test_"
 PAGES = "tests/pager/test_pages_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
+REWRITTEN = "tests/replay/test_rewritten_catalogs_postgres.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
@@ -261,6 +262,46 @@ REDOING = (
         ),
         turns_red="tests/replay/test_bounded_pages.py::test_"
         "a_damaged_page_that_was_cut_off_gives_no_chunk",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "rows-of-a-file-that-a-catalog-left",
+        "catalog_history",
+        "the rows of a catalog end with its file, which VACUUM FULL replaces",
+        (
+            Edit(
+                "CatalogHistory._all",
+                "np.minimum(own.end[chosen], nodes[relation.relfilenode])",
+                "own.end[chosen]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_rewritten_catalog_keeps_no_name_of_before",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "schemas-are-in-their-first-file",
+        "catalog_history",
+        "pg_class says in which file the names of schemas are",
+        (
+            Edit(
+                "CatalogHistory._read_names", "nodes_by_rows(OIDS['pg_namespace'], classes)", "None"
+            ),
+        ),
+        turns_red=REWRITTEN + "a_schema_of_a_rewritten_catalog_has_its_name",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "rewritten-catalogs-are-in-one-tablespace",
+        "catalog_history",
+        "a database that was moved had its rewritten catalogs in each of its tablespaces",
+        (
+            Edit(
+                "CatalogHistory.rewritten",
+                "spaces.get(database, (DEFAULT_TABLESPACE if database else GLOBAL_TABLESPACE,))",
+                "sorted(spaces.get(database, (DEFAULT_TABLESPACE,)))[-1:]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_moved_database_has_the_catalogs_that_were_rewritten_before",
         why_named=NO_PAGES,
     ),
 )
