@@ -10,8 +10,12 @@ from tests.replay.test_catalogs_postgres import SETTINGS, Past, copied, run
 from tests.support.postgres_server import PostgresServer, own
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_files import CatalogMaps, nodes_by_rows
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import ChangeReader
+from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
 from walkeeper_replay.tuples.xids import NEVER
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, read_each
 
 DATABASE = 5
 
@@ -92,6 +96,62 @@ def test_a_moved_database_has_the_catalogs_that_were_rewritten_before(
             assert changed(past, "sales.orders") == [
                 ("sales.orders", id_) for id_ in "123" if base is None or id_ != "1"
             ]
+    finally:
+        backup.delete()
+
+
+@pytest.mark.postgres
+def test_a_moved_database_has_the_columns_of_after_the_move(server: PostgresServer) -> None:
+    run(server, "CREATE DATABASE app")
+    run(
+        server, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (0)", *REWRITTEN,
+        database="app",
+    )  # fmt: skip
+    backup = server.base_backup()
+    try:
+        space = server.directory / "space"
+        space.mkdir()
+        own(space)
+        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        run(server, "ALTER DATABASE app SET TABLESPACE space")
+        run(
+            server, "ALTER TABLE t ADD COLUMN more text", "INSERT INTO t VALUES (1, 'one')",
+            database="app",
+        )  # fmt: skip
+        past = Past(server, backup.data)
+        assert past.rows("app", "t") == copied(server, "t", "app")
+        assert [each.new for each in past.changes("app", "t")] == [{"id": "1", "more": "one"}]
+    finally:
+        backup.delete()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("strategy", ["file_copy", "wal_log"])
+def test_records_of_a_copied_catalog_are_chosen(server: PostgresServer, strategy: str) -> None:
+    """A copy has the number of a rewritten catalog, and nothing wanted that file before."""
+    run(server, "CREATE DATABASE model")
+    run(server, "CREATE TABLE t (id int)", *REWRITTEN, database="model")
+    backup = server.base_backup()
+    try:
+        is_asked = int((server.data / "PG_VERSION").read_text()) >= 15  # files are copied before
+        how = f"STRATEGY {strategy}" if is_asked else ""
+        run(server, f"CREATE DATABASE app TEMPLATE model {how}")
+        run(
+            server, "ALTER TABLE t ADD COLUMN more text", "INSERT INTO t VALUES (1, 'one')",
+            database="app",
+        )  # fmt: skip
+        past = Past(server, backup.data)
+
+        def decode(wanted: CatalogFiles) -> Iterator[Part[Taken]]:
+            def make(reading: Reading) -> Taken:
+                return taken_of(reading, None, wanted.choose)
+
+            return iter(read_each(past.files, past.plan, make, SweepOptions(threads=1)))
+
+        chosen = CatalogHistory.read(past.files, past.plan, base=past.base, decode=decode)
+        for history in (past.history, chosen):
+            catalog = history.at(history.end_lsn, history.database(history.end_lsn, "app"))
+            assert [each.name for each in catalog.find("t").columns] == ["id", "more"]
     finally:
         backup.delete()
 

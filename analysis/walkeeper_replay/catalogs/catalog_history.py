@@ -149,6 +149,7 @@ class CatalogHistory:
         noted = _Noted(on_problem)
         for _ in range(PASSES_MAX):
             store = _store_of(base, extra)
+            chosen = set(store.relations)
             redo_lsn = None if base is None else base.redo_lsn
             xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
@@ -156,7 +157,7 @@ class CatalogHistory:
             others += [resets.add] if notes_resets else []
             consumers: list[Consumer] = [xids.add, store.add, *others]
             if decode is not None:
-                wanted = CatalogFiles(store.low_nodes, list(store.relations))
+                wanted = CatalogFiles(store.low_nodes, list(chosen))
                 passed = pass_in_parallel(
                     decode(wanted), files, plan, consumers, until=until, on_problem=noted
                 )
@@ -175,7 +176,8 @@ class CatalogHistory:
             history = cls(store, xids, store.major, passed)
             history.loads, history.has_gaps, history.resets = loads, noted.has_gaps, resets
             history.lc_monetary = None if base is None else base.lc_monetary()
-            further = history.rewritten() - set(store.relations)
+            # A copied database brings files, of which others have not chosen the later records.
+            further = history.rewritten() - (set(store.relations) if decode is None else chosen)
             if not further:
                 return history
             extra |= further

@@ -216,6 +216,7 @@ class PageStore:
                 batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
                 self.part, self.parts, self._whole, self.counts, self._chosen,
             )  # fmt: skip
+            assert count or at == len(batch.blocks), "more relations than a store holds"
             self._enter_relations()
             chosen = self._chosen[:count]
             if self.resets is not None:
@@ -227,10 +228,14 @@ class PageStore:
             while changes and (changes[0].record <= last or at == len(batch.blocks)):
                 end = int(np.searchsorted(records, changes[0].record, "right"))
                 yield chosen[begin:end]
-                self._change(changes.pop(0), batch)
+                change, known = changes.pop(0), len(self.relations)
+                self._change(change, batch)
                 begin = end
+                if len(self.relations) > known:  # a copied database has files to choose from here
+                    at = int(np.searchsorted(batch.blocks["record"], change.record, "right"))
+                    chosen = chosen[:begin]
+                    break
             yield chosen[begin:]
-            assert count or at == len(batch.blocks), "more relations than a store holds"
         for change in changes:
             self._change(change, batch)
 

@@ -304,4 +304,26 @@ REDOING = (
         turns_red=REWRITTEN + "a_moved_database_has_the_catalogs_that_were_rewritten_before",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "records-after-a-copied-database",
+        "store",
+        "the files that a copied database brings are redone from there on",
+        (Edit("PageStore.stretches", "len(self.relations) > known", "False"),),
+        turns_red=REWRITTEN + "records_of_a_copied_catalog_are_chosen[file_copy]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "others-chose-the-records-of-copies",
+        "catalog_history",
+        "catalogs are read again if others did not choose the records of a copied one",
+        (
+            Edit(
+                "CatalogHistory.read",
+                "set(store.relations) if decode is None else chosen",
+                "set(store.relations)",
+            ),
+        ),
+        turns_red=REWRITTEN + "records_of_a_copied_catalog_are_chosen[file_copy]",
+        why_named=NO_PAGES,
+    ),
 )
