@@ -1,4 +1,5 @@
-"""Catalogs that VACUUM FULL rewrote, and databases that were copied or moved after it."""
+"""Catalogs that VACUUM FULL rewrote, databases that were copied or moved after it, and schemas that
+were renamed: each table has its names then, and its columns."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from tests.support.postgres_server import PostgresServer, own
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_files import CatalogMaps, nodes_by_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.schema_names import SchemaNames
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.redo.parallel_pass import CatalogFiles, Taken, taken_of
 from walkeeper_replay.tuples.xids import NEVER
@@ -50,6 +52,31 @@ def test_a_schema_of_a_rewritten_catalog_has_its_name(server: PostgresServer) ->
         assert changed(Past(server, backup.data), "sales.orders") == [("sales.orders", "2")]
     finally:
         backup.delete()
+
+
+@pytest.mark.postgres
+def test_a_name_means_each_table_whose_schema_had_its_name_then(server: PostgresServer) -> None:
+    made = ("CREATE SCHEMA sales", "CREATE TABLE sales.orders (id int)")
+    run(server, "CREATE DATABASE app")
+    run(
+        server, *made, "INSERT INTO sales.orders VALUES (1)", "ALTER SCHEMA sales RENAME TO old",
+        *made, "INSERT INTO sales.orders VALUES (2)", database="app",
+    )  # fmt: skip
+    start = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+    run(
+        server, "INSERT INTO old.orders VALUES (3)", "INSERT INTO sales.orders VALUES (4)",
+        database="app",
+    )  # fmt: skip
+    past = Past(server)
+    every = [
+        ("sales.orders", "1"),
+        ("sales.orders", "2"),
+        ("old.orders", "3"),
+        ("sales.orders", "4"),
+    ]
+    assert changed(past, "sales.orders") == every
+    assert changed(past, "old.orders") == [every[0], every[2]]
+    assert changed(past, "sales.orders", start) == [every[3]]
 
 
 @pytest.mark.postgres
@@ -175,3 +202,13 @@ def test_a_catalog_leaves_a_file_where_its_row_of_pg_class_ends() -> None:
     assert nodes_by_rows(2615, classes + other) == {2615: 50, 16390: 90, 16400: NEVER}
     assert nodes_by_rows(2615, classes[1:]) == {2615: 50, 16390: 90, 16400: NEVER}
     assert nodes_by_rows(2615, other) == {2615: NEVER}
+
+
+def test_a_span_has_a_part_for_each_name_of_its_schema() -> None:
+    rows = [((20, 30), "a"), ((40, NEVER), "c"), ((30, 40), "b"), ((30, 50), "b")]
+    names = SchemaNames.of((span, {"oid": 7, "nspname": name}) for span, name in rows)
+    assert names.within(7, 5, 35) == [(5, 30, "a"), (30, 35, "b")]
+    assert names.within(7, 30, 40) == [(30, 40, "b")]
+    assert names.within(7, 31, 99) == [(31, 40, "b"), (40, 99, "c")]
+    assert names.within(7, 0, NEVER) == [(0, 30, "a"), (30, 40, "b"), (40, NEVER, "c")]
+    assert names.within(8, 5, 35) == [(5, 35, None)]

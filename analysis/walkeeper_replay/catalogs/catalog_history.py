@@ -39,6 +39,7 @@ from walkeeper_replay.catalogs.damaged_catalogs import (
     refuse_doubled,
 )
 from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
+from walkeeper_replay.catalogs.schema_names import SchemaNames
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
     DEFAULT_TABLESPACE,
@@ -272,15 +273,15 @@ class CatalogHistory:
     def _read_names(self) -> dict[Relation, list[Named]]:
         found: dict[Relation, list[Named]] = {}
         for database in self.databases(self.end_lsn).values():
-            schemas: dict[int, str] = {}
             in_spaces: dict[int, Catalog] = {}
             classes = self._all("pg_class", database.oid)
             own = nodes_by_rows(OIDS["pg_namespace"], classes)
-            for _, row in self._all("pg_namespace", database.oid, own):
-                schemas[row["oid"]] = row["nspname"]
-            for (begin, end), row in classes:
-                known = class_of(row, schemas)
-                if known.relfilenode:
+            schemas = SchemaNames.of(self._all("pg_namespace", database.oid, own))
+            for span, row in classes:
+                for begin, end, schema in schemas.within(row["relnamespace"], *span):
+                    known = class_of(row, {row["relnamespace"]: schema} if schema else {})
+                    if not known.relfilenode:
+                        continue
                     space = self._space_at(database.oid, begin) or database.tablespace
                     if space not in in_spaces:  # a catalog costs a millisecond
                         in_spaces[space] = Catalog(replace(database, tablespace=space), 0)

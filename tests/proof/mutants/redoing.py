@@ -326,4 +326,18 @@ REDOING = (
         turns_red=REWRITTEN + "records_of_a_copied_catalog_are_chosen[file_copy]",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "schemas-have-their-last-names",
+        "catalog_history",
+        "a table is of the schema that had the name then",
+        (
+            Edit(
+                "CatalogHistory._read_names",
+                "schemas.within(row['relnamespace'], *span)",
+                "[(*span, schemas.within(row['relnamespace'], *span)[-1][2])]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_name_means_each_table_whose_schema_had_its_name_then",
+        why_named=NO_PAGES,
+    ),
 )
