@@ -385,14 +385,19 @@ class PageStore:
             if relation[:2] != source:
                 continue
             copy = Relation(*target, relation.relfilenode)
-            if not (self.takes_all or copy in self.relations or self.low_nodes):
+            # A database that moves to another tablespace takes all of its files along.
+            is_moved = source[1] == target[1]
+            if not (self.takes_all or copy in self.relations or self.low_nodes or is_moved):
                 continue
             made = self.want(copy)
             self.extents[made] = Extent(self.extents[number].begins_empty)
-            slots = self.slots_of(number)
-            blocks, states = (self.slots[name][slots] for name in ("block", "state"))
-            known = states == KNOWN
-            self.load(made, self.pages[slots[known]], blocks[known].astype(np.int64))
-            # A damaged page lacks the same rows in the copy.
-            for block, state in zip(blocks[~known].tolist(), states[~known].tolist(), strict=True):
-                self.slots["state"][self._slot(made, block)] = state
+            self._copy_pages(number, made)
+
+    def _copy_pages(self, number: int, made: int) -> None:
+        slots = self.slots_of(number)
+        blocks, states = (self.slots[name][slots] for name in ("block", "state"))
+        known = states == KNOWN
+        self.load(made, self.pages[slots[known]], blocks[known].astype(np.int64))
+        # A damaged page lacks the same rows in the copy.
+        for block, state in zip(blocks[~known].tolist(), states[~known].tolist(), strict=True):
+            self.slots["state"][self._slot(made, block)] = state

@@ -20,6 +20,7 @@ PACKED = "tests/replay/test_packed_data.py::test_"
 PAGES = "tests/pager/test_pages_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
 REWRITTEN = "tests/replay/test_rewritten_catalogs_postgres.py::test_"
+MOVED = "tests/replay/test_moved_streams_postgres.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
@@ -172,7 +173,7 @@ REDOING = (
         "copied-databases-lack-damaged-pages",
         "store",
         "a damaged page of a database is damaged in its copy, too",
-        (Edit("PageStore._copy", "states == KNOWN", "np.ones(len(states), bool)"),),
+        (Edit("PageStore._copy_pages", "states == KNOWN", "np.ones(len(states), bool)"),),
         turns_red="tests/replay/test_catalogs_postgres.py::test_"
         "a_damaged_page_is_damaged_in_another_tablespace_too",
         why_named=NO_PAGES,
@@ -338,6 +339,22 @@ REDOING = (
             ),
         ),
         turns_red=REWRITTEN + "a_name_means_each_table_whose_schema_had_its_name_then",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "moved-databases-leave-files-behind",
+        "store",
+        "a file moves with its database before the row of pg_database says so",
+        (Edit("PageStore._copy", "source[1] == target[1]", "False"),),
+        turns_red=MOVED + "a_stream_takes_the_pages_of_a_moved_database_along[True-True-64]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "streams-leave-pages-behind",
+        "bounded_pages",
+        "a stream copies the pages of a database that moves, also those in its file",
+        (Edit("BoundedPages._copy_pages", "range(0, len(blocks), step)", "range(0, 1, step)"),),
+        turns_red=MOVED + "a_stream_takes_the_pages_of_a_moved_database_along[False-True-64]",
         why_named=NO_PAGES,
     ),
 )
