@@ -1,5 +1,5 @@
 """Catalogs that VACUUM FULL rewrote, databases that were copied or moved after it, and schemas that
-were renamed: each table has its names then, and its columns."""
+were renamed."""
 
 from __future__ import annotations
 
