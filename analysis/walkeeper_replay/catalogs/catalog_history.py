@@ -304,7 +304,7 @@ class CatalogHistory:
     def file_steps(self, database: int) -> FileSteps:
         """Return how the tables of a database came by their files."""
         if database not in self._steps:
-            found: list[ClassVersion] = []
+            found, unseen = list[ClassVersion](), set[int]()
             nodes = self._maps.nodes(database, OIDS["pg_class"])
             for relation, number in self._numbers.items():
                 if relation.database == database and relation.relfilenode in nodes:
@@ -312,7 +312,8 @@ class CatalogHistory:
                     columns = (own.first_lsn[chosen], own.begin[chosen], own.are_updates(chosen))
                     rows = self._taken("pg_class", database, chosen)
                     found += map(ClassVersion, *(column.tolist() for column in columns), rows)
-            self._steps[database] = FileSteps.of(found)
+                    unseen |= own.unseen.get(number, frozenset())
+            self._steps[database] = FileSteps.of(found, unseen)
         return self._steps[database]
 
     def last_changes(self, lsns: Column) -> Column:

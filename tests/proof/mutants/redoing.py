@@ -21,6 +21,7 @@ PAGES = "tests/pager/test_pages_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
 REWRITTEN = "tests/replay/test_rewritten_catalogs_postgres.py::test_"
 MOVED = "tests/replay/test_moved_streams_postgres.py::test_"
+STEPS = "tests/replay/test_file_steps.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
@@ -355,6 +356,30 @@ REDOING = (
         "a stream copies the pages of a database that moves, also those in its file",
         (Edit("BoundedPages._copy_pages", "range(0, len(blocks), step)", "range(0, 1, step)"),),
         turns_red=MOVED + "a_stream_takes_the_pages_of_a_moved_database_along[False-True-64]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "unseen-rows-make-no-doubt",
+        "file_steps",
+        "a commit with an unknown row of pg_class may have rewritten the table",
+        (Edit("FileSteps._note_doubt", "lsn in unseen", "False"),),
+        turns_red=STEPS + "wal_alone_takes_no_rewrite_for_a_truncate[VACUUM FULL]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "late-rows-make-no-doubt",
+        "file_steps",
+        "a row that is seen only later does not say until when rows were copied",
+        (Edit("FileSteps._note_doubt", "0 < lsn <= version.first_lsn", "False"),),
+        turns_red=STEPS + "a_file_may_be_a_copy_if_a_row_of_its_commit_is_not_known",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "copied-rows-are-steps",
+        "file_steps",
+        "a copy of a row of pg_class is no step of its table",
+        (Edit("FileSteps.of", "step in found", "found[-1:] == [step]"),),
+        turns_red=STEPS + "a_copied_row_is_no_step_of_its_table",
         why_named=NO_PAGES,
     ),
 )
