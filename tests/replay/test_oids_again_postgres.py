@@ -266,3 +266,18 @@ def test_a_table_goes_on_if_the_wal_does_not_describe_its_new_row() -> None:
     assert owners.meant((), 30, 99) == {(8, 10)} and not owners.meant(["t"], 30, 99)
     assert owners.meant((), 30, 99, may_go_on=True) == {(7, 10), (8, 10)}
     assert owners.meant(["t"], 30, 99, may_go_on=True) == {(7, 10)}
+
+
+@pytest.mark.postgres
+def test_a_temporary_table_makes_no_name_ambiguous(capsys: Output) -> None:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        with server.connect() as session:
+            session.execute(b"CREATE TABLE orders (id int)")
+            session.execute(b"CREATE TEMPORARY TABLE orders (id int)")
+            session.execute(b"INSERT INTO orders VALUES (7)")
+            session.execute(b"INSERT INTO public.orders VALUES (1)")
+        where = ("--path", str(server.data / "pg_wal"), "--table", "orders")
+        assert run(["history", "undo", *where]) == 0
+        assert "DELETE FROM ONLY" in capsys.readouterr().out
+        assert run(["history", "changes", *where]) == 0
+        assert "warning" not in capsys.readouterr().err

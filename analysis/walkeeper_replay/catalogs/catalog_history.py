@@ -27,6 +27,7 @@ from walkeeper_replay.catalogs.catalog import (
     class_of,
     type_of,
 )
+from walkeeper_replay.catalogs.catalog_files import CatalogMaps, Nodes, nodes_by_rows
 from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED
 from walkeeper_replay.catalogs.catalog_rows import Keep, rows_of, user_columns, user_types
 from walkeeper_replay.catalogs.damaged_catalogs import (
@@ -38,6 +39,7 @@ from walkeeper_replay.catalogs.damaged_catalogs import (
     refuse_doubled,
 )
 from walkeeper_replay.catalogs.file_steps import ClassVersion, FileSteps
+from walkeeper_replay.catalogs.schema_names import SchemaNames
 from walkeeper_replay.redo.apply import RECORD_VERSIONS
 from walkeeper_replay.redo.base import (
     DEFAULT_TABLESPACE,
@@ -104,7 +106,7 @@ class CatalogHistory:
         self._codecs: dict[int, str] | None = None
         self._spaces_of: dict[int, list[tuple[int, int, int]]] = {}
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
-        self._map_count = len(store.map_log)
+        self._maps, self._map_count = CatalogMaps(store.map_log), len(store.map_log)
         self._names: dict[Relation, list[Named]] | None = None
         self._broken = broken_blocks(store)
 
@@ -148,6 +150,7 @@ class CatalogHistory:
         noted = _Noted(on_problem)
         for _ in range(PASSES_MAX):
             store = _store_of(base, extra)
+            chosen = set(store.relations)
             redo_lsn = None if base is None else base.redo_lsn
             xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
@@ -155,7 +158,7 @@ class CatalogHistory:
             others += [resets.add] if notes_resets else []
             consumers: list[Consumer] = [xids.add, store.add, *others]
             if decode is not None:
-                wanted = CatalogFiles(store.low_nodes, list(store.relations))
+                wanted = CatalogFiles(store.low_nodes, list(chosen))
                 passed = pass_in_parallel(
                     decode(wanted), files, plan, consumers, until=until, on_problem=noted
                 )
@@ -174,7 +177,8 @@ class CatalogHistory:
             history = cls(store, xids, store.major, passed)
             history.loads, history.has_gaps, history.resets = loads, noted.has_gaps, resets
             history.lc_monetary = None if base is None else base.lc_monetary()
-            further = history.rewritten() - set(store.relations)
+            # A copied database brings files, of which others have not chosen the later records.
+            further = history.rewritten() - (set(store.relations) if decode is None else chosen)
             if not further:
                 return history
             extra |= further
@@ -227,7 +231,7 @@ class CatalogHistory:
         catalog = Catalog(replace(database, tablespace=space), lsn)
         schemas = {row["oid"]: row["nspname"] for row in self._rows("pg_namespace", oid, lsn)}
         for row in self._rows("pg_class", oid, lsn):
-            row["relfilenode"] = row["relfilenode"] or self._mapped(oid, row["oid"], lsn)
+            row["relfilenode"] = row["relfilenode"] or self._maps.node(oid, row["oid"], lsn)
             catalog.classes[row["oid"]] = class_of(row, schemas)
         for row in self._rows("pg_attribute", oid, lsn, user_columns):
             catalog.attributes.setdefault(row["attrelid"], []).append(attribute_of(row))
@@ -269,13 +273,15 @@ class CatalogHistory:
     def _read_names(self) -> dict[Relation, list[Named]]:
         found: dict[Relation, list[Named]] = {}
         for database in self.databases(self.end_lsn).values():
-            schemas: dict[int, str] = {}
             in_spaces: dict[int, Catalog] = {}
-            for _, row in self._all("pg_namespace", database.oid):
-                schemas[row["oid"]] = row["nspname"]
-            for (begin, end), row in self._all("pg_class", database.oid):
-                known = class_of(row, schemas)
-                if known.relfilenode:
+            classes = self._all("pg_class", database.oid)
+            own = nodes_by_rows(OIDS["pg_namespace"], classes)
+            schemas = SchemaNames.of(self._all("pg_namespace", database.oid, own))
+            for span, row in classes:
+                for begin, end, schema in schemas.within(row["relnamespace"], *span):
+                    known = class_of(row, {row["relnamespace"]: schema} if schema else {})
+                    if not known.relfilenode:
+                        continue
                     space = self._space_at(database.oid, begin) or database.tablespace
                     if space not in in_spaces:  # a catalog costs a millisecond
                         in_spaces[space] = Catalog(replace(database, tablespace=space), 0)
@@ -298,14 +304,16 @@ class CatalogHistory:
     def file_steps(self, database: int) -> FileSteps:
         """Return how the tables of a database came by their files."""
         if database not in self._steps:
-            found: list[ClassVersion] = []
+            found, unseen = list[ClassVersion](), set[int]()
+            nodes = self._maps.nodes(database, OIDS["pg_class"])
             for relation, number in self._numbers.items():
-                if relation.database == database and self._is(relation, OIDS["pg_class"]):
+                if relation.database == database and relation.relfilenode in nodes:
                     chosen, own = self._versions.all_of(number), self._versions
                     columns = (own.first_lsn[chosen], own.begin[chosen], own.are_updates(chosen))
                     rows = self._taken("pg_class", database, chosen)
                     found += map(ClassVersion, *(column.tolist() for column in columns), rows)
-            self._steps[database] = FileSteps.of(found)
+                    unseen |= own.unseen.get(number, frozenset())
+            self._steps[database] = FileSteps.of(found, unseen)
         return self._steps[database]
 
     def last_changes(self, lsns: Column) -> Column:
@@ -314,15 +322,22 @@ class CatalogHistory:
         found: Column = np.append(0, self._changed)[places]
         return found
 
-    def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
-        """Return every version of a catalog's rows that was ever visible, with its span."""
+    def _all(
+        self, name: str, database: int, nodes: Nodes | None = None
+    ) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+        """Return every version of a catalog's rows that was ever visible, with its span.
+
+        `nodes` are the catalog's files if it is not a mapped one.
+        """
         found = []
+        if nodes is None:
+            nodes = self._maps.nodes(database, OIDS[name])
         for relation, number in self._numbers.items():
-            if relation.database == database and self._is(relation, OIDS[name]):
+            if relation.database == database and relation.relfilenode in nodes:
                 refuse_broken(self._broken, self.store, number, name)
-                chosen = self._versions.of(number)
-                own = self._versions
-                spans = zip(own.begin[chosen].tolist(), own.end[chosen].tolist(), strict=True)
+                chosen, own = self._versions.of(number), self._versions
+                ends = np.minimum(own.end[chosen], nodes[relation.relfilenode])
+                spans = zip(own.begin[chosen].tolist(), ends.tolist(), strict=True)
                 for span, row in zip(spans, self._taken(name, database, chosen), strict=True):
                     found += [(part, row) for part in self._within(relation, *span)]
         return found
@@ -357,22 +372,14 @@ class CatalogHistory:
 
     def is_catalogs(self, file: Relation) -> bool:
         """Return whether a map of catalogs has, or once had, this file."""
-        maps = self.store.map_log
-        return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
-
-    def _is(self, relation: Relation, oid: int) -> bool:
-        """Return True if a file is, or once was, a catalog's."""
-        if relation.relfilenode == oid:
-            return True
-        logs = (nodes for _, database, nodes in self.store.map_log if database == relation.database)
-        return any(nodes.get(oid) == relation.relfilenode for nodes in logs)
+        return self._maps.has(file)
 
     def _rows(
         self, name: str, database: int, lsn: int, keep: Keep | None = None
     ) -> list[dict[str, Any]]:
         """Return a catalog's rows that are visible at `lsn`."""
         database = 0 if name in SHARED else database
-        node = self._mapped(database, OIDS[name], lsn)
+        node = self._maps.node(database, OIDS[name], lsn)
         if not node and name not in _MAPPED:
             own = [r for r in self._rows("pg_class", database, lsn) if r["oid"] == OIDS[name]]
             node = own[0]["relfilenode"] if own else 0
@@ -405,14 +412,6 @@ class CatalogHistory:
         rows = self._taken(name, self.store.relations[number].database, chosen)
         refuse_doubled(rows, chosen, key, own, self.store, name)
 
-    def _mapped(self, database: int, oid: int, lsn: int) -> int:
-        """Return a mapped catalog's file at `lsn`, or 0 if no map is known or it is not mapped."""
-        node = 0
-        for begin, of, nodes in self.store.map_log:
-            if of == database and begin <= lsn:
-                node = nodes.get(oid, node)
-        return node
-
     def _taken(
         self, name: str, database: int, chosen: Column, keep: Keep | None = None
     ) -> list[dict[str, Any]]:
@@ -431,24 +430,22 @@ class CatalogHistory:
 
     def rewritten(self) -> set[Relation]:
         """Return the files that catalogs moved to, as maps and pg_class say."""
-        spaces = {r.database: r.tablespace for r in self._numbers}
-        found = {
-            Relation(self._space(spaces, database), database, node)
-            for _, database, nodes in self.store.map_log
-            for oid, node in nodes.items()
-            if oid in OIDS.values() and node != oid
-        }
-        for database in [d for d in spaces if d]:
+        spaces: dict[int, set[int]] = {}
+        for each in self._numbers:
+            spaces.setdefault(each.database, set()).add(each.tablespace)
+        nodes = self._maps.rewritten()
+        for database in filter(None, spaces):
             for _, row in self._all("pg_class", database):
                 if row["oid"] in OIDS.values() and row["relfilenode"] not in (0, row["oid"]):
-                    space = row["reltablespace"] or self._space(spaces, database)
-                    found.add(Relation(space, database, row["relfilenode"]))
-        return found
-
-    def _space(self, spaces: dict[int, int], database: int) -> int:
-        if not database:
-            return GLOBAL_TABLESPACE
-        return spaces.get(database, DEFAULT_TABLESPACE)
+                    nodes.add((database, row["relfilenode"]))
+        # A database that was moved had them in each of its tablespaces.
+        return {
+            Relation(space, database, node)
+            for database, node in nodes
+            for space in spaces.get(
+                database, (DEFAULT_TABLESPACE if database else GLOBAL_TABLESPACE,)
+            )
+        }
 
 
 class _Noted:

@@ -5,6 +5,9 @@
     steps.began_empty(oid, node, commit)     whether a TRUNCATE made this file
     steps.passed(oid)                the commits that gave a table several files in turn
 
+WAL alone may lack rows of pg_class, and then not say whether a commit emptied a table or copied its
+rows. Such a file counts as a copy, and `passed` names its commit as unsure.
+
 Contract: a rewrite (VACUUM FULL, CLUSTER, ALTER TABLE) fills a file before pg_class has it, under
 a transient table that no snapshot ever sees. Records before that LSN are copies of rows, and later
 ones are changes of the same transaction. A number of a file alone tells nothing: files of other
@@ -13,7 +16,7 @@ tables, tablespaces and times may have it, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,6 +56,8 @@ class Passed:
     """The same transaction created the table."""
     was_unlogged: bool
     """It was unlogged before, so that its rows came without WAL of them."""
+    is_unsure: bool = False
+    """The file may be empty or a copy: the WAL does not say which."""
 
 
 @dataclass(slots=True)
@@ -64,12 +69,20 @@ class FileSteps:
     """By table and commit: the files in turn. A commit that gave no other file has the old one."""
     _created: dict[int, set[int]] = field(default_factory=dict)
     """The commits that created tables: several of one OID if it was given to a table again."""
+    _unsure: set[tuple[int, int]] = field(default_factory=set)
+    """(table, commit) where the row of a transient table may be one that is not known."""
 
     @classmethod
-    def of(cls, versions: Iterable[ClassVersion]) -> FileSteps:
-        """Return the steps of one database's tables."""
+    def of(
+        cls, versions: Iterable[ClassVersion], unseen: Collection[int] = frozenset()
+    ) -> FileSteps:
+        """Return the steps of one database's tables.
+
+        `unseen` are the commits that inserted a row of pg_class that is not known.
+        """
         ordered = sorted(versions, key=lambda version: version.first_lsn)
         made = cls(_rewritten_in(ordered))
+        nodes: dict[int, int] = {}
         for version in ordered:
             row = version.row
             if row["relrewrite"] or version.begin == NEVER:
@@ -78,9 +91,27 @@ class FileSteps:
                 made._created.setdefault(row["oid"], set()).add(version.begin)
             step = Step(row["relfilenode"], row["reltablespace"], row["relpersistence"])
             found = made._steps.setdefault(row["oid"], {}).setdefault(version.begin, [])
-            if found[-1:] != [step]:
-                found.append(step)
+            if step in found:  # a copy of the row
+                continue
+            found.append(step)
+            if version.is_update and nodes.get(row["oid"]) != step.relfilenode:
+                made._note_doubt(version, unseen, is_first=row["oid"] not in nodes)
+            nodes[row["oid"]] = step.relfilenode
         return made
+
+    def _note_doubt(
+        self, version: ClassVersion, unseen: Collection[int], *, is_first: bool
+    ) -> None:
+        """Note a new file if the transient table's row, or where this row was made, is not known.
+
+        With `is_first` the table may have had this file before.
+        """
+        oid, lsn = version.row["oid"], version.begin
+        place = (oid, version.row["relfilenode"], lsn)
+        is_late = 0 < lsn <= version.first_lsn
+        if lsn in unseen or (is_late and (place in self.rewritten or not is_first)):
+            self.rewritten.setdefault(place, version.first_lsn)
+            self._unsure.add((oid, lsn))
 
     def is_created_in(self, oid: int, commit_lsn: int) -> bool:
         """Return whether this commit created the table."""
@@ -124,6 +155,10 @@ class FileSteps:
             known = None if before is None else before.relfilenode
             new = [step for step in steps if step.relfilenode != known]
             between = tuple(step.relfilenode for step in new[:-1])
+            if (oid, lsn) in self._unsure:
+                found.append(Passed(lsn, (), False, False, is_unsure=True))
+                before = last
+                continue
             is_logged_now = before is not None and before.persistence == "u" != last.persistence
             if is_logged_now or (between and self._is_copy(oid, lsn, *new[-2:])):
                 is_created = self.is_created_in(oid, lsn)

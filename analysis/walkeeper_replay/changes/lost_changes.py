@@ -23,6 +23,11 @@ TURNED = (
     "the transaction of {} gave it several files in turn (TRUNCATE, ALTER TABLE, SET TABLESPACE, "
     "CLUSTER); what it did between them is missing"
 )
+UNSURE = (
+    "the transaction of {} gave it another file, and this WAL does not say whether the rows came "
+    "along or were removed (TRUNCATE); changes of that transaction are missing; give a base backup "
+    "(--base, in Spark the option base)"
+)
 LOGGED = (
     "SET LOGGED at {} brought rows from when it was unlogged, which are not among the changes; "
     "table-at has them"
@@ -90,7 +95,9 @@ class LostChanges:
 
     def _of_table(self, oid: int, changed: Collection[int]) -> Iterator[tuple[int, str]]:
         for passed in self._steps.passed(oid):
-            if passed.was_unlogged:
+            if passed.is_unsure:
+                yield passed.commit_lsn, UNSURE
+            elif passed.was_unlogged:
                 yield passed.commit_lsn, LOGGED
             # A table's copied rows are insertions if the same transaction created it.
             elif not passed.is_created or not (oid in self._filled or _had_none(passed, changed)):

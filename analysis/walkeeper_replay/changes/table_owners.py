@@ -32,14 +32,19 @@ class TableOwners:
 
     @classmethod
     def of(cls, history: CatalogHistory, database: Database) -> TableOwners:
-        """Return the owners of all files of users' tables and materialized views."""
+        """Return the owners of all files of users' tables and materialized views.
+
+        A temporary table is left out: its name in one session means another table elsewhere.
+        """
         steps = history.file_steps(database.oid)
         owners = [
             (relation, named, tenure)
             for relation, owned in history.names().items()
             if relation.database == database.oid
             for named, tenure in tenures(owned, steps.is_created_in)
-            if named.kind in ("r", "m") and named.oid >= FIRST_NORMAL_OID
+            if named.kind in ("r", "m")
+            and named.oid >= FIRST_NORMAL_OID
+            and named.persistence != "t"
         ]
         lives = TableLives.of_database(history, database.oid)
         return cls(lives, sorted(owners, key=lambda owner: owner[1].begin))

@@ -97,9 +97,7 @@ class BoundedPages(PageStore):
     def page_at(self, number: int, block: int) -> Bytes | None:
         """Return a page that was there in this window, or None."""
         assert self.file is not None, "attached"
-        slot = np.empty(1, np.int64)
-        key = np.array([number]), np.array([block])
-        loops.slots_at(self.hash_keys, self.hash_slots, *key, slot)
+        slot = self._slots_at(np.array([number]), np.array([block]))
         if slot[0] >= 0:
             was_there = self.slots["state"][slot[0]] in (KNOWN, GONE)
             return self.pages[int(slot[0])] if was_there else None
@@ -145,8 +143,7 @@ class BoundedPages(PageStore):
 
     def _bring(self, relations: Column, blocks: Column) -> None:
         """Bring pages into memory; make slots of those that are nowhere."""
-        found = np.empty(len(relations), np.int64)
-        loops.slots_at(self.hash_keys, self.hash_slots, relations, blocks, found)
+        found = self._slots_at(relations, blocks)
         self._fit()
         self.clock += 1
         here = found[found >= 0]
@@ -259,7 +256,23 @@ class BoundedPages(PageStore):
             self.pages[: len(used)][unknown] = 0
         PageStore._drop(self, gone, from_block, is_new)
 
-    def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:
-        copied = (Relation(*target, r.relfilenode) for r in self.relations if r[:2] == source)
-        assert not set(copied) & set(self.relations), "the pages are of one database"
-        PageStore._copy(self, source, target)
+    def _copy_pages(self, number: int, made: int) -> None:
+        """Copy the pages of a relation that moves with its database, some at a time."""
+        blocks, step = np.array(list(self._blocks_of(number)), np.int64), self.pages_max // 4
+        for begin in range(0, len(blocks), step):
+            some = blocks[begin : begin + step]
+            source, target = np.full(len(some), number), np.full(len(some), made)
+            self._bring(source, some)
+            states = self.slots["state"][self._slots_at(source, some)]
+            is_there = np.isin(states, (KNOWN, BROKEN))
+            some, source, target = some[is_there], source[is_there], target[is_there]
+            self._bring(np.append(source, target), np.append(some, some))
+            before, after = self._slots_at(source, some), self._slots_at(target, some)
+            self.pages[after] = self.pages[before]
+            self.slots["state"][after] = self.slots["state"][before]
+
+    def _slots_at(self, relations: Column, blocks: Column) -> Column:
+        """Return the slots of pages, or -1 for those that are not in memory."""
+        found: Column = np.empty(len(blocks), np.int64)
+        loops.slots_at(self.hash_keys, self.hash_slots, relations, blocks, found)
+        return found

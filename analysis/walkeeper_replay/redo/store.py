@@ -216,6 +216,7 @@ class PageStore:
                 batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
                 self.part, self.parts, self._whole, self.counts, self._chosen,
             )  # fmt: skip
+            assert count or at == len(batch.blocks), "more relations than a store holds"
             self._enter_relations()
             chosen = self._chosen[:count]
             if self.resets is not None:
@@ -227,10 +228,14 @@ class PageStore:
             while changes and (changes[0].record <= last or at == len(batch.blocks)):
                 end = int(np.searchsorted(records, changes[0].record, "right"))
                 yield chosen[begin:end]
-                self._change(changes.pop(0), batch)
+                change, known = changes.pop(0), len(self.relations)
+                self._change(change, batch)
                 begin = end
+                if len(self.relations) > known:  # a copied database has files to choose from here
+                    at = int(np.searchsorted(batch.blocks["record"], change.record, "right"))
+                    chosen = chosen[:begin]
+                    break
             yield chosen[begin:]
-            assert count or at == len(batch.blocks), "more relations than a store holds"
         for change in changes:
             self._change(change, batch)
 
@@ -380,14 +385,19 @@ class PageStore:
             if relation[:2] != source:
                 continue
             copy = Relation(*target, relation.relfilenode)
-            if not (self.takes_all or copy in self.relations or self.low_nodes):
+            # A database that moves to another tablespace takes all of its files along.
+            is_moved = source[1] == target[1]
+            if not (self.takes_all or copy in self.relations or self.low_nodes or is_moved):
                 continue
             made = self.want(copy)
             self.extents[made] = Extent(self.extents[number].begins_empty)
-            slots = self.slots_of(number)
-            blocks, states = (self.slots[name][slots] for name in ("block", "state"))
-            known = states == KNOWN
-            self.load(made, self.pages[slots[known]], blocks[known].astype(np.int64))
-            # A damaged page lacks the same rows in the copy.
-            for block, state in zip(blocks[~known].tolist(), states[~known].tolist(), strict=True):
-                self.slots["state"][self._slot(made, block)] = state
+            self._copy_pages(number, made)
+
+    def _copy_pages(self, number: int, made: int) -> None:
+        slots = self.slots_of(number)
+        blocks, states = (self.slots[name][slots] for name in ("block", "state"))
+        known = states == KNOWN
+        self.load(made, self.pages[slots[known]], blocks[known].astype(np.int64))
+        # A damaged page lacks the same rows in the copy.
+        for block, state in zip(blocks[~known].tolist(), states[~known].tolist(), strict=True):
+            self.slots["state"][self._slot(made, block)] = state

@@ -16,11 +16,11 @@ version of an UPDATE has no span. So a reader finds no row there, and not one th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from walkeeper_replay.redo.apply import DELETED, OLD, SEEN, UNDONE
+from walkeeper_replay.redo.apply import DELETED, INSERTED, OLD, SEEN, UNDONE
 from walkeeper_replay.redo.page import INFOMASK, XMAX, XMIN
 from walkeeper_replay.redo.store import Events
 from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
@@ -48,6 +48,8 @@ class Versions:
     first_lsn: Column
     """The LSN of the record that showed it first, or 0 in the base."""
     unknown: int = 0
+    unseen: dict[int, frozenset[int]] = field(default_factory=dict)
+    """By relation: the commits that inserted a row on a page that was not known."""
 
     def alive(self, relation: int, lsn: int) -> Column:
         """Return the versions of a relation that a snapshot at `lsn` sees."""
@@ -194,6 +196,7 @@ def versions_of(
     """
     events = joined(pieces)
     known = events.rows["length"] > 0
+    unseen = _unseen(events.rows[~known], xids)
     rows, arena = events.rows[known], events.arena
     places = rows["place"]
     xmin, xmax = integers(arena, places + XMIN, 4), integers(arena, places + XMAX, 4)
@@ -219,7 +222,7 @@ def versions_of(
     if not len(starts):
         none = np.empty(0, np.int64)
         unknown = int((~known).sum())
-        return Versions(arena, none, none, none, none, none, none, none, none, unknown)
+        return Versions(arena, none, none, none, none, none, none, none, none, unknown, unseen)
     kept = order[starts]
     begins, ends = doubts.settled(order, starts, mask & UPDATED != 0)
     last = np.maximum.reduceat(np.flatnonzero(known)[order], starts)
@@ -237,7 +240,18 @@ def versions_of(
         ends,
         np.minimum.reduceat(rows["start_lsn"][order], starts),
         int((~known).sum()),
+        unseen,
     )
+
+
+def _unseen(rows: Column, xids: Xids) -> dict[int, frozenset[int]]:
+    """Return the commits of the insertions among events without a tuple, by relation."""
+    inserted = rows[rows["kind"] == INSERTED]
+    commits = xids.commit_lsns(inserted["xid"])
+    return {
+        number: frozenset(commits[inserted["relation"] == number].tolist())
+        for number in np.unique(inserted["relation"]).tolist()
+    }
 
 
 def _changes(keys: list[Column]) -> Column:

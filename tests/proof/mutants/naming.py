@@ -168,6 +168,14 @@ NAMING = (
         why_named=NO_TABLES,
     ),
     Mutant(
+        "temporary-tables-share-names",
+        "table_owners",
+        "a name means no temporary table",
+        (Edit("TableOwners.of", "named.persistence != 't'", "True"),),
+        turns_red=AGAIN + "a_temporary_table_makes_no_name_ambiguous",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
         "names-from-before-the-range",
         "table_owners",
         "a name means the tables that had it within the range",

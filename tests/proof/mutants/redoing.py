@@ -19,6 +19,9 @@ DAMAGED = "tests/replay/test_damaged_bases.py::test_"
 PACKED = "tests/replay/test_packed_data.py::test_"
 PAGES = "tests/pager/test_pages_postgres.py::test_"
 BASES = "tests/replay/test_bases_postgres.py::test_"
+REWRITTEN = "tests/replay/test_rewritten_catalogs_postgres.py::test_"
+MOVED = "tests/replay/test_moved_streams_postgres.py::test_"
+STEPS = "tests/replay/test_file_steps.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 NO_PAGES = "the simulator has no pages of tables"
 
@@ -171,7 +174,7 @@ REDOING = (
         "copied-databases-lack-damaged-pages",
         "store",
         "a damaged page of a database is damaged in its copy, too",
-        (Edit("PageStore._copy", "states == KNOWN", "np.ones(len(states), bool)"),),
+        (Edit("PageStore._copy_pages", "states == KNOWN", "np.ones(len(states), bool)"),),
         turns_red="tests/replay/test_catalogs_postgres.py::test_"
         "a_damaged_page_is_damaged_in_another_tablespace_too",
         why_named=NO_PAGES,
@@ -261,6 +264,122 @@ REDOING = (
         ),
         turns_red="tests/replay/test_bounded_pages.py::test_"
         "a_damaged_page_that_was_cut_off_gives_no_chunk",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "rows-of-a-file-that-a-catalog-left",
+        "catalog_history",
+        "the rows of a catalog end with its file, which VACUUM FULL replaces",
+        (
+            Edit(
+                "CatalogHistory._all",
+                "np.minimum(own.end[chosen], nodes[relation.relfilenode])",
+                "own.end[chosen]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_rewritten_catalog_keeps_no_name_of_before",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "schemas-are-in-their-first-file",
+        "catalog_history",
+        "pg_class says in which file the names of schemas are",
+        (
+            Edit(
+                "CatalogHistory._read_names", "nodes_by_rows(OIDS['pg_namespace'], classes)", "None"
+            ),
+        ),
+        turns_red=REWRITTEN + "a_schema_of_a_rewritten_catalog_has_its_name",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "rewritten-catalogs-are-in-one-tablespace",
+        "catalog_history",
+        "a database that was moved had its rewritten catalogs in each of its tablespaces",
+        (
+            Edit(
+                "CatalogHistory.rewritten",
+                "spaces.get(database, (DEFAULT_TABLESPACE if database else GLOBAL_TABLESPACE,))",
+                "sorted(spaces.get(database, (DEFAULT_TABLESPACE,)))[-1:]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_moved_database_has_the_catalogs_that_were_rewritten_before",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "records-after-a-copied-database",
+        "store",
+        "the files that a copied database brings are redone from there on",
+        (Edit("PageStore.stretches", "len(self.relations) > known", "False"),),
+        turns_red=REWRITTEN + "records_of_a_copied_catalog_are_chosen[file_copy]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "others-chose-the-records-of-copies",
+        "catalog_history",
+        "catalogs are read again if others did not choose the records of a copied one",
+        (
+            Edit(
+                "CatalogHistory.read",
+                "set(store.relations) if decode is None else chosen",
+                "set(store.relations)",
+            ),
+        ),
+        turns_red=REWRITTEN + "records_of_a_copied_catalog_are_chosen[file_copy]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "schemas-have-their-last-names",
+        "catalog_history",
+        "a table is of the schema that had the name then",
+        (
+            Edit(
+                "CatalogHistory._read_names",
+                "schemas.within(row['relnamespace'], *span)",
+                "[(*span, schemas.within(row['relnamespace'], *span)[-1][2])]",
+            ),
+        ),
+        turns_red=REWRITTEN + "a_name_means_each_table_whose_schema_had_its_name_then",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "moved-databases-leave-files-behind",
+        "store",
+        "a file moves with its database before the row of pg_database says so",
+        (Edit("PageStore._copy", "source[1] == target[1]", "False"),),
+        turns_red=MOVED + "a_stream_takes_the_pages_of_a_moved_database_along[True-True-64]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "streams-leave-pages-behind",
+        "bounded_pages",
+        "a stream copies the pages of a database that moves, also those in its file",
+        (Edit("BoundedPages._copy_pages", "range(0, len(blocks), step)", "range(0, 1, step)"),),
+        turns_red=MOVED + "a_stream_takes_the_pages_of_a_moved_database_along[False-True-64]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "unseen-rows-make-no-doubt",
+        "file_steps",
+        "a commit with an unknown row of pg_class may have rewritten the table",
+        (Edit("FileSteps._note_doubt", "lsn in unseen", "False"),),
+        turns_red=STEPS + "wal_alone_takes_no_rewrite_for_a_truncate[VACUUM FULL]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "late-rows-make-no-doubt",
+        "file_steps",
+        "a row that is seen only later does not say until when rows were copied",
+        (Edit("FileSteps._note_doubt", "0 < lsn <= version.first_lsn", "False"),),
+        turns_red=STEPS + "a_file_may_be_a_copy_if_a_row_of_its_commit_is_not_known",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "copied-rows-are-steps",
+        "file_steps",
+        "a copy of a row of pg_class is no step of its table",
+        (Edit("FileSteps.of", "step in found", "found[-1:] == [step]"),),
+        turns_red=STEPS + "a_copied_row_is_no_step_of_its_table",
         why_named=NO_PAGES,
     ),
 )
