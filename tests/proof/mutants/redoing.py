@@ -263,4 +263,13 @@ REDOING = (
         "a_damaged_page_that_was_cut_off_gives_no_chunk",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "relations-lose-their-numbers",
+        "store",
+        "each relation of a store keeps its number when there is room for more",
+        (Edit("PageStore._double_relations", "enumerate(self.relations)", "()"),),
+        turns_red="tests/replay/test_many_relations.py::test_"
+        "each_wanted_relation_keeps_its_number_and_its_level",
+        why_named=NO_PAGES,
+    ),
 )
