@@ -264,6 +264,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "pager-reads-any-open-file",
+        "base_pages",
+        "no thread closes the file of the base backup that another one reads",
+        (Edit("BasePages.read", "self._lock", "threading.Lock()"),),
+        turns_red="tests/pager/test_base_pages.py::test_"
+        "a_page_is_of_its_own_file_whatever_other_threads_read_meanwhile",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "relations-lose-their-numbers",
         "store",
         "each relation of a store keeps its number when there is room for more",
