@@ -273,6 +273,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "pager-ends-at-an-older-timeline",
+        "following",
+        "the pager leaves a safekeeper that is on an older timeline for the next one",
+        (Edit("Following._check", "state.timeline < ours", "False"),),
+        turns_red="tests/pager/test_following.py::test_"
+        "a_safekeeper_that_missed_a_promotion_is_left_for_the_next_one",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "relations-lose-their-numbers",
         "store",
         "each relation of a store keeps its number when there is room for more",
