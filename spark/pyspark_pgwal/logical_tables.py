@@ -33,6 +33,7 @@ from pyspark_pgwal.pgwal_options import (
     number_option,
     refuse_other_system,
     refuse_row_history_without_key,
+    relations_option,
     table_of,
 )
 from walkeeper_common.lsn import Lsn
@@ -75,8 +76,7 @@ class LoggedOptions:
         return self.number("parts", os.cpu_count() or 1)
 
     def log(self) -> LoggedChanges:
-        names = self.values.get("relation", "").split(",")
-        return LoggedChanges(EntryFiles.open(self.path), [n.strip() for n in names if n.strip()])
+        return LoggedChanges(EntryFiles.open(self.path), relations_option(self.values))
 
     def is_asked_for(self, change: Change) -> bool:
         if self.values["table"] != "row_history":

@@ -37,6 +37,7 @@ from pyspark_pgwal.pgwal_options import (
     number_option,
     one_of,
     refuse_row_history_without_key,
+    relations_option,
     table_of,
     time_option,
 )
@@ -58,6 +59,7 @@ from walkeeper_wal.wal_errors import HistoryError
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
 _OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")
 OF_STREAMS = ("state", "spool", "memory", "changeMemory", "maxBytesPerTrigger")
+_ON_ERROR = ("fail", "skip", "report")  # the last two are one here: coverage and problems report
 _OPTIONS = {
     "table_at": (*_OF_ALL, "lsn", "time"),
     "changes": (*_OF_ALL, *_OF_CHANGES, *OF_STREAMS),
@@ -81,12 +83,25 @@ class PastOptions:
         if made.table == "table_at" and not made.values.get("relation"):
             raise HistoryError("table_at needs the option relation, such as public.accounts")
         refuse_row_history_without_key(made.values)
+        made.refuse_wrong_values()
         if made.values.get("of", "changes") != "changes":
             raise HistoryError(
                 "table problems is known for changes alone: leave out the option of, or set it to "
                 "changes"
             )
         return made
+
+    def refuse_wrong_values(self) -> None:
+        """Raise HistoryError for a value that its option does not take, whether used or not."""
+        one_of(self.values, "onError", *_ON_ERROR)
+        one_of(self.values, "allowMissing", "false", "true")
+        relations_option(self.values)
+        for name in ("parts", "timeline", "memory", "changeMemory", "maxBytesPerTrigger"):
+            number_option(self.values, name)
+        for name in ("lsn", "startLsn", "endLsn"):
+            lsn_option(self.values, name)
+        for name in ("time", "startTime", "endTime"):
+            time_option(self.values, name)
 
     def refuse_others(self, others: Sequence[str], kind: str) -> None:
         """Raise HistoryError for an option that only the other kind of query has."""
@@ -117,8 +132,7 @@ class PastOptions:
     @property
     def relations(self) -> tuple[str, ...]:
         """The names of tables; none means all."""
-        names = (name.strip() for name in self.values.get("relation", "").split(","))
-        return tuple(name for name in names if name)
+        return relations_option(self.values)
 
     def refuse_missing(self, missing: Sequence[Undescribed]) -> None:
         """Raise HistoryError if changes are missing, unless allowMissing accepts that."""
@@ -126,7 +140,7 @@ class PastOptions:
             raise HistoryError(_text_of(missing))
 
     def on_problem(self, problem: Problem) -> None:
-        if self.values.get("onError", "fail") == "fail":
+        if one_of(self.values, "onError", *_ON_ERROR) == "fail":
             raise_fatal(problem)
 
     def lsn(self, name: str) -> int | None:
