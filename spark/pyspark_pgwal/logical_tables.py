@@ -116,6 +116,8 @@ def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
 class LoggedReader(DataSourceReader):
     """Read the entries of a logical log in batch."""
 
+    _refuse_removed(log.files, partition.begin)
+    _refuse_shorter(log.files, partition.end)
     def __init__(self, options: LoggedOptions) -> None:
         self._options = options
 
@@ -188,5 +190,17 @@ def _refuse_removed(files: EntryFiles, begin: int) -> None:
     if begin < files.first:
         raise HistoryError(
             f"{files.shown(files.first)}: changes before position {files.first} are gone, but they "
-            f"were read only up to {Lsn(begin)}: start a new checkpoint from a new snapshot"
+            f"were read only up to {Lsn(begin)}: begin anew, from a new snapshot"
         )
+def _refuse_shorter(files: EntryFiles, end: int) -> None:
+    """Raise HistoryError on an executor that does not see all that the driver saw.
+
+    Its own copy of a directory may be older. A safekeeper that lags may be the one that answers.
+    """
+    if files.end < end:
+        raise HistoryError(
+            f"{files.shown(files.end)}: the log ends at position {files.end} here, and the driver "
+            f"saw it up to {Lsn(end)}: name a path or safekeepers that all executors reach"
+        )
+
+

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import Edit, Mutant
 
 OPTIONS = "tests/replay/test_spark_options.py::test_"
+SHARES = "tests/replay/test_logged_shares.py::test_"
 NO_SPARK = "the simulator reads no WAL as tables"
 
 SPARKS = (
@@ -37,6 +38,14 @@ SPARKS = (
         "an option without a value is an error",
         (Edit("pgwal_options.known_options", "not value.strip()", "False"),),
         turns_red=OPTIONS + "an_option_without_a_value_is_named[PgWalOptions]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "executors-believe-their-own-copy",
+        "logical_tables",
+        "an executor that sees less of a logical log than the driver fails its task",
+        (Edit("logical_tables.rows", "_refuse_shorter(log.files, partition.end)"),),
+        turns_red=SHARES + "an_executor_that_sees_less_than_the_driver_fails_its_task",
         why_named=NO_SPARK,
     ),
 )
