@@ -15,6 +15,7 @@ from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
 from walkeeper_history.time_text import parse_time
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.threaded_reading import SweepOptions
@@ -172,6 +173,21 @@ def relations_option(values: Mapping[str, str]) -> tuple[str, ...]:
     if not (found := tuple(name for name in names if name)):
         raise HistoryError(f"option relation: {values['relation']!r} has no name of a table")
     return found
+
+
+def where_option(values: Mapping[str, str]) -> tuple[str, str]:
+    """Return the column and the value of the option where."""
+    column, _, value = values["where"].partition("=")
+    return column.strip(), value
+
+
+def hidden_rows(change: Change, column: str) -> HistoryError:
+    """Return the error for a change of which row_history does not know whether it is of a row."""
+    return HistoryError(
+        f"row_history by {column} may lack changes: {change.operation} of {change.table.shown} at "
+        f"{Lsn(change.start_lsn)}: {change.coverage}; name a column that is known, or set the "
+        "option allowMissing"
+    )
 
 
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:

@@ -25,13 +25,14 @@ replays the catalogs once, for the schema. Each task walks over the WAL for itse
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pgwal.pgwal_options import (
+    hidden_rows,
     known_options,
     lsn_option,
     number_option,
@@ -40,13 +41,20 @@ from pyspark_pgwal.pgwal_options import (
     relations_option,
     table_of,
     time_option,
+    where_option,
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import ChangeReader
-from walkeeper_replay.changes.change_rows import SCHEMA, batches, is_of_row
+from walkeeper_replay.changes.change_rows import (
+    SCHEMA,
+    Change,
+    batches,
+    is_of_row,
+    may_be_of_row,
+)
 from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.redo.base import BaseDirectory
@@ -138,6 +146,20 @@ class PastOptions:
         """Raise HistoryError if changes are missing, unless allowMissing accepts that."""
         if missing and not self.allows_missing:
             raise HistoryError(_text_of(missing))
+
+    def own_changes(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """Yield the changes of row_history's rows.
+
+        Raise HistoryError if another one may be of these rows, unless allowMissing accepts that.
+        """
+        column, value = where_option(self.values)
+        for change in changes:
+            if is_of_row(change, [(column, value)]):
+                yield change
+            elif column in {each.name for each in change.table.columns} and (
+                may_be_of_row(change, column) and not self.allows_missing
+            ):
+                raise hidden_rows(change, column)
 
     def on_problem(self, problem: Problem) -> None:
         if one_of(self.values, "onError", *_ON_ERROR) == "fail":
@@ -257,9 +279,7 @@ class ChangesReader(DataSourceReader):
             return
         options.refuse_missing(missing)
         if options.table == "row_history":
-            column, _, value = options.values["where"].partition("=")
-            own = [c for c in found.changes() if is_of_row(c, [(column.strip(), value)])]
-            yield from batches(own, database.name)
+            yield from batches(list(options.own_changes(found.changes())), database.name)
         else:
             yield from found.batches(database.name)
 

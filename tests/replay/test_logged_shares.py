@@ -64,3 +64,20 @@ def test_an_executor_that_sees_less_than_the_driver_fails_its_task(tmp_path: Pat
     with pytest.raises(HistoryError, match="changes before position 0/200000 are gone"):
         numbers_of(reader, parts[0])
     assert numbers_of(reader, parts[2])
+
+
+def test_row_history_of_a_log_names_a_change_without_the_old_value(tmp_path: Path) -> None:
+    """An update to another value was left out: of the old row its identity alone is sent."""
+    lay(tmp_path, [row(b"I", b"1", b"open"), row(b"U", b"1", b"shut")])
+
+    def found(**given: str) -> list[str]:
+        options = {"path": str(tmp_path), "table": "row_history", "parts": "1"}
+        reader = LoggedReader(LoggedOptions.parse(options | given))
+        (part,) = reader.partitions()
+        return [row["operation"] for batch in reader.read(part) for row in batch.to_pylist()]
+
+    assert found(where="id=1") == ["insert", "update"]
+    with pytest.raises(HistoryError, match=r"by v may lack changes: update of public\.t at"):
+        found(where="v=open")
+    assert found(where="v=open", allowmissing="true") == ["insert"]
+    assert found(where="v=shut") == ["update"] and not found(where="nothing=1")

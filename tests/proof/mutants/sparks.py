@@ -48,4 +48,21 @@ SPARKS = (
         turns_red=SHARES + "an_executor_that_sees_less_than_the_driver_fails_its_task",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "row-history-passes-over-unknown-values",
+        "replayed_tables",
+        "row_history names a change that may be of its rows",
+        (Edit("PastOptions.own_changes", "not self.allows_missing", "False"),),
+        turns_red="tests/replay/test_incomplete_changes_postgres.py::test_"
+        "row_history_does_not_pass_over_a_value_that_it_does_not_know",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "row-history-passes-over-old-values",
+        "logical_tables",
+        "row_history of a log names a change whose old value was not sent",
+        (Edit("change_rows.may_be_of_row", "column not in side", "False"),),
+        turns_red=SHARES + "row_history_of_a_log_names_a_change_without_the_old_value",
+        why_named=NO_SPARK,
+    ),
 )
