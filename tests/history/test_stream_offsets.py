@@ -27,15 +27,27 @@ def reader(
     return PgWalStreamReader(PgWalOptions.parse(options))
 
 
+def live(root: Path) -> PgWalStreamReader:
+    """Return a reader that takes the folder for what safekeepers serve."""
+    made = PgWalStreamReader(PgWalOptions.parse({"path": str(root)}))
+    made._is_live = True
+    return made
+
+
 def starts(made: PgWalStreamReader) -> list[int]:
     """List where the records start that the stream gives until no more are new."""
-    at, found = made.initialOffset(), list[int]()
+    return starts_from(made, made.initialOffset())[0]
+
+
+def starts_from(made: PgWalStreamReader, at: Offset) -> tuple[list[int], Offset]:
+    """List the same from an offset on, and return the last offset."""
+    found = list[int]()
     while (then := made.latestOffset(at, ReadMaxFiles(1))) != at:
         for part in made.partitions(at, then):
             for batch in made.read(part):
                 found += batch["start_lsn"].to_pylist()
         at = then
-    return found
+    return found, at
 
 
 def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) -> None:
@@ -46,6 +58,27 @@ def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) ->
         end = whole[place]
         made = reader(tmp_path / str(number), str(Lsn(end)))
         assert starts(made) == [lsn for lsn in whole if lsn < end]
+
+
+def test_a_live_stream_waits_for_the_rest_of_a_record_that_crosses_over(tmp_path: Path) -> None:
+    """With one segment a trigger it went on to the segment's end, and the record was lost."""
+    maker = WalMaker(Random(3), segment_bytes=MB)
+    while maker.end_lsn < 2 * MB - 30_000:
+        maker.record(9000)
+    maker.record(80_000)
+    filled(maker, 3 * MB // 2)
+    files = files_of(maker)
+    (name, first), (behind, second), *_ = files.items()
+    made, found = live(lay(tmp_path, {name: first})), list[int]()
+    at = made.initialOffset()
+    for held in (100, 8192, 20_000, 2 * 8192 + 40_000, 200_000):
+        for path in tmp_path.glob("*.partial"):
+            path.unlink()
+        (tmp_path / f"{behind}.{2 * MB + held:016X}.partial").write_bytes(second[:held])
+        more, at = starts_from(made, at)
+        found += more
+    whole = [int(each.start_lsn) for each in maker.records if each.end_lsn <= 2 * MB + 200_000]
+    assert found == whole
 
 
 def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 OPTIONS = "tests/replay/test_spark_options.py::test_"
 SHARES = "tests/replay/test_logged_shares.py::test_"
+OFFSETS = "tests/history/test_stream_offsets.py::test_"
 NO_SPARK = "the simulator reads no WAL as tables"
 
 SPARKS = (
@@ -63,6 +64,20 @@ SPARKS = (
         "row_history of a log names a change whose old value was not sent",
         (Edit("change_rows.may_be_of_row", "column not in side", "False"),),
         turns_red=SHARES + "row_history_of_a_log_names_a_change_without_the_old_value",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "live-streams-cut-a-record-off",
+        "stream_reader",
+        "a stream of a live log goes on behind a segment when its last record is whole",
+        (
+            Edit(
+                "PgWalStreamReader._committed_end",
+                "is_followed(self._files, plan.reachable, len(plan.segments) - 1)",
+                "bool(plan.behind)",
+            ),
+        ),
+        turns_red=OFFSETS + "a_live_stream_waits_for_the_rest_of_a_record_that_crosses_over",
         why_named=NO_SPARK,
     ),
 )
