@@ -25,7 +25,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from pyspark_pgwal.pgwal_options import PgWalOptions, number_option, refuse_other_system
 from pyspark_pgwal.replayed_tables import PastOptions
-from pyspark_pgwal.stream_reader import Offset, PgWalStreamReader, lsn_of, offset_of
+from pyspark_pgwal.stream_reader import (
+    Offset,
+    PgWalStreamReader,
+    lsn_of,
+    offset_of,
+    refuse_rewritten,
+)
 from walkeeper_history.follow import log_end
 from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.redo.page import PAGE_BYTES
@@ -84,6 +90,7 @@ class ChangesStreamReader(PgWalStreamReader):
         if self._made is None or self._made[:2] != (start, end):
             plan = self._plan()
             refuse_other_system(self._options.path, end, plan.system_id)
+            refuse_rewritten(plan, end)
             try:
                 names = self._opened().write(
                     lsn_of(start), lsn_of(end), self._files, plan, self._past.refuse_missing

@@ -100,3 +100,27 @@ def test_offsets_of_before_have_no_system_and_go_on(tmp_path: Path) -> None:
     then = made.latestOffset(old, ReadMaxFiles(64))
     assert then == made.latestOffset(first, ReadMaxFiles(64)) != first
     assert made.partitions(old, then)
+
+
+def test_a_batch_that_comes_again_from_a_newer_timeline_is_refused(tmp_path: Path) -> None:
+    """After a restart Spark asks for its batch alone, and got the other timeline's rows."""
+    made = reader(tmp_path)
+    first = made.initialOffset()
+    then = made.latestOffset(first, ReadMaxFiles(64))
+    assert made.partitions(first, then)
+    newer = filled(WalMaker(Random(4), segment_bytes=MB, timeline=2), 5 * MB // 2)
+    lay(tmp_path, files_of(newer))
+    (tmp_path / "00000002.history").write_bytes(b"1\t0/180000\tno recovery target\n")
+    for restarted in (made, PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))):
+        with pytest.raises(HistoryError, match="a newer timeline than 1 begins before 0/3"):
+            restarted.partitions(first, then)
+
+
+def test_an_offset_of_a_timeline_that_the_log_was_never_on_is_refused(tmp_path: Path) -> None:
+    """With the option timeline the query went on in the other one, from where it was."""
+    made = reader(tmp_path)
+    first = made.initialOffset()
+    then = {**made.latestOffset(first, ReadMaxFiles(64)), "timeline": 2}
+    text = "was read on timeline 2, and the log up to timeline 1 was never on it"
+    with pytest.raises(HistoryError, match=text):
+        made.latestOffset(then, ReadMaxFiles(64))

@@ -80,4 +80,20 @@ SPARKS = (
         turns_red=OFFSETS + "a_live_stream_waits_for_the_rest_of_a_record_that_crosses_over",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "batches-come-again-from-any-timeline",
+        "stream_reader",
+        "a micro-batch that comes again is refused if a newer timeline begins within it",
+        (Edit("PgWalStreamReader.partitions", "refuse_rewritten(plan, end)"),),
+        turns_red=OFFSETS + "a_batch_that_comes_again_from_a_newer_timeline_is_refused",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "offsets-of-any-timeline-go-on",
+        "stream_reader",
+        "an offset of a timeline that the log was never on is refused",
+        (Edit("stream_reader.refuse_rewritten", "not is_guess", "False"),),
+        turns_red=OFFSETS + "an_offset_of_a_timeline_that_the_log_was_never_on_is_refused",
+        why_named=NO_SPARK,
+    ),
 )
