@@ -56,7 +56,7 @@ from walkeeper_replay.changes.change_rows import (
     may_be_of_row,
 )
 from walkeeper_replay.changes.commit_range import CommitRange
-from walkeeper_replay.changes.undescribed import Undescribed
+from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.sources.opening import open_files
@@ -66,13 +66,14 @@ from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
 _OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")
-OF_STREAMS = ("state", "spool", "memory", "changeMemory", "maxBytesPerTrigger")
+_OF_STATES = ("state", "memory", "changeMemory", "maxBytesPerTrigger")
+OF_STREAMS = (*_OF_STATES, "spool")
 _ON_ERROR = ("fail", "skip", "report")  # the last two are one here: coverage and problems report
 _OPTIONS = {
     "table_at": (*_OF_ALL, "lsn", "time"),
     "changes": (*_OF_ALL, *_OF_CHANGES, *OF_STREAMS),
     "row_history": (*_OF_ALL, *_OF_CHANGES, "where"),
-    "problems": (*_OF_ALL, *_OF_CHANGES, "of"),
+    "problems": (*_OF_ALL, *_OF_CHANGES, *_OF_STATES, "of"),
 }
 
 
@@ -263,19 +264,13 @@ class ChangesReader(DataSourceReader):
         if self._commits.is_cut_off:
             missing.insert(0, reader.cut_off_range())
         if options.table == "problems":
-            places = (Problem(m.place, None, None, f"{m.kind}: {m.reason}") for m in missing)
             if end is not None and not history.is_whole:
                 text = f"the WAL ends at {Lsn(history.end_lsn)}, before what was asked for"
                 met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
-            remarks = (
-                Problem(r.place, None, None, f"{r.kind}: {r.reason}", fatal=False)
-                for r in (*reader.remarks(), *reader.unsure(found.transactions()))
-            )
-            values = (
-                Problem(i.table, i.first_lsn, i.last_lsn, f"not complete: {i.shown}", fatal=False)
-                for i in found.incomplete()
-            )
-            yield problem_rows([*dict.fromkeys(met), *places, *remarks, *values])
+            remarks = [*reader.remarks(), *reader.unsure(found.transactions())]
+            places = problems_of(missing, remarks)
+            values = problems_of_values(found.incomplete())
+            yield problem_rows([*dict.fromkeys(met), *places, *values])
             return
         options.refuse_missing(missing)
         if options.table == "row_history":

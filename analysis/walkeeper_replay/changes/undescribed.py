@@ -8,16 +8,18 @@ show how. A place too many may be named: an unnamed file may be one of a TOAST t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, HEAP, KINDS_WITH_ROWS, Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.changes.incomplete_changes import Incomplete
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Problem
 
 UNNAMED = (
     "this WAL does not say whose it is; if it is a table's, its changes are missing; give a base "
@@ -58,6 +60,26 @@ class Undescribed(NamedTuple):
     reason: str
     is_read_again: bool = False
     """A mirror, which reads such a table again, lacks nothing of it."""
+
+
+def problems_of(
+    missing: Iterable[Undescribed], remarks: Iterable[Undescribed],
+    span: tuple[int | None, int | None] = (None, None),
+) -> Iterator[Problem]:  # fmt: skip
+    """Yield a problem for each place that changes lack, and for each that they may lack.
+
+    `span` is the range of commits in which they were met, if it is known.
+    """
+    for fatal, places in ((True, missing), (False, remarks)):
+        for each in places:
+            yield Problem(each.place, *span, f"{each.kind}: {each.reason}", fatal)
+
+
+def problems_of_values(found: Iterable[Incomplete]) -> Iterator[Problem]:
+    """Yield a problem for each table and reason of changes that are not complete."""
+    for each in found:
+        reason = f"not complete: {each.shown}"
+        yield Problem(each.table, each.first_lsn, each.last_lsn, reason, fatal=False)
 
 
 def undescribed_files(

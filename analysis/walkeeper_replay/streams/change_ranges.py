@@ -1,7 +1,7 @@
 """Changes of one range of a log after another, in files, until the reader has taken the range.
 
     ranges = ChangeRanges(scope, state, spool)
-    names = ranges.write(begin, end, files, plan, refuse)    the commits in (begin, end]
+    names = ranges.write(begin, end, files, plan, tell)      the commits in (begin, end]
     batches = read_spooled(spool, name)                      of one file, perhaps elsewhere
     ranges.finish(end)                                       the caller needs the range no more
 
@@ -24,12 +24,14 @@ import pyarrow as pa
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles, Objects, row_groups
 from walkeeper_replay.changes.change_rows import SCHEMA, FoundChanges
-from walkeeper_replay.changes.undescribed import Undescribed
+from walkeeper_replay.changes.incomplete_changes import Incomplete
+from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
+from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.streams.one_stream import STATE, only_one
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.streams.spooled_changes import PACKED, SpooledChanges
-from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -68,34 +70,63 @@ class ChangeRanges:
 
     def write(
         self, begin: int, end: int, files: WalFiles, plan: Plan,
-        refuse: Callable[[Sequence[Undescribed]], None],
+        tell: Callable[[Sequence[Undescribed], Sequence[Undescribed]], None],
     ) -> list[str]:  # fmt: skip
         """Write the changes of the commits in (begin, end]; return the names of their files.
 
-        Both ends are those of records. `refuse` raises an error for missing changes it does not
-        accept.
+        Both ends are those of records. `tell` takes what is missing, and what the changes do not
+        show or may lack. It raises an error for missing changes that it does not accept.
         """
-        self._refuse_already_read(begin)
         stream = self._stream
-        part = plan.within(plan.segments[0].begin_lsn, end)
         with SpooledChanges(self._state, begin) as spooled:
 
             def take(found: FoundChanges) -> None:
                 assert stream.database is not None, "a window was read"
                 spooled.take(found, stream.database.name)
 
-            while part is not None and (before := stream.position) < end:
-                stream.advance_into(files, part, take)
+            for _ in self._windows(begin, end, files, plan, take):
+                tell(stream.missing, stream.remarks)
+            return list(self._write_files(spooled, begin, end)) if len(spooled) else []
+
+    def problems(self, begin: int, end: int, files: WalFiles, plan: Plan) -> list[Problem]:
+        """Return the problems of the changes of the commits in (begin, end], each one once."""
+        stream, incomplete, met = self._stream, list[Incomplete](), list[Problem]()
+
+        def take(found: FoundChanges) -> None:
+            incomplete.extend(found.after(begin).incomplete())
+
+        for _ in self._windows(begin, end, files, plan, take):
+            met += problems_of(stream.missing, stream.remarks, (begin, end))
+        return [*dict.fromkeys(met), *problems_of_values(incomplete)]
+
+    def _windows(
+        self, begin: int, end: int, files: WalFiles, plan: Plan,
+        take: Callable[[FoundChanges], None],
+    ) -> Iterator[None]:  # fmt: skip
+        """Advance the state to `end`, and yield after each window of commits after `begin`.
+
+        No window has commits of both sides of `begin`. So a range that comes again, from a state
+        that lags, has the same problems.
+        """
+        self._refuse_already_read(begin)
+        stream = self._stream
+        for until in (begin, end):
+            part = plan.within(plan.segments[0].begin_lsn, until)
+            while part is not None and (before := stream.position) < until:
+                try:
+                    stream.advance_into(files, part, take)
+                except NotConsistent:
+                    if until == end:
+                        raise
                 if stream.position == before:
                     break
                 if stream.position > begin:
-                    refuse(stream.missing)
-            if stream.position != end:
-                raise HistoryError(
-                    f"{files.shown('')}: the WAL ends at {Lsn(stream.position)}, and the query "
-                    f"wants changes up to {Lsn(end)}: name an archive that has that WAL"
-                )
-            return list(self._write_files(spooled, begin, end)) if len(spooled) else []
+                    yield
+        if stream.position != end:
+            raise HistoryError(
+                f"{files.shown('')}: the WAL ends at {Lsn(stream.position)}, and the query "
+                f"wants changes up to {Lsn(end)}: name an archive that has that WAL"
+            )
 
     def _refuse_already_read(self, begin: int) -> None:
         if (position := self._stream.position) > begin:

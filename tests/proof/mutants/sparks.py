@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 OPTIONS = "tests/replay/test_spark_options.py::test_"
 SHARES = "tests/replay/test_logged_shares.py::test_"
 OFFSETS = "tests/history/test_stream_offsets.py::test_"
+PROBLEMS = "tests/replay/test_spark_problems_stream.py::test_"
 NO_SPARK = "the simulator reads no WAL as tables"
 
 SPARKS = (
@@ -94,6 +95,30 @@ SPARKS = (
         "an offset of a timeline that the log was never on is refused",
         (Edit("stream_reader.refuse_rewritten", "not is_guess", "False"),),
         turns_red=OFFSETS + "an_offset_of_a_timeline_that_the_log_was_never_on_is_refused",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "streams-are-silent-of-what-they-lack",
+        "changes_stream",
+        "a stream of changes names in the driver's log what they lack or do not show",
+        (Edit("ChangesStreamReader._tell", "(*missing, *remarks)", "()"),),
+        turns_red=PROBLEMS + "a_stream_of_changes_tells_it_in_the_drivers_log[True]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "streams-of-problems-lack-the-remarks",
+        "change_ranges",
+        "a stream of problems has a row for each place that changes may lack",
+        (Edit("ChangeRanges.problems", "stream.remarks", "()"),),
+        turns_red=PROBLEMS + "a_stream_of_problems_tells_what_the_batch_tells_and_again_the_same",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "windows-lie-over-the-range-before",
+        "change_ranges",
+        "no window has commits of two ranges, so that one that comes again tells the same",
+        (Edit("ChangeRanges._windows", "(begin, end)", "(end,)"),),
+        turns_red=PROBLEMS + "a_stream_of_problems_tells_what_the_batch_tells_and_again_the_same",
         why_named=NO_SPARK,
     ),
 )
