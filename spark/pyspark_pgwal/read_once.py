@@ -65,8 +65,9 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     Raise HistoryError for a wrong option, or if the WAL does not describe all changes.
     """
     options = PastOptions.parse({**given, "table": "changes"})
-    commits = options.commits()
-    plan, end = options.plan(), commits.end
+    plan = options.plan()
+    commits = options.commits(plan)
+    end = commits.end
     controls = _Controls(session, options.path, plan, end, notes_changes=True)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=end,

@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -58,10 +58,13 @@ from walkeeper_replay.changes.change_rows import (
 from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.wal_pass import next_record_lsn
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.reading import SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
@@ -189,10 +192,10 @@ class PastOptions:
             lsn = CommitTimes(open_files(self.path), plan).range(None, moment)[1]
         return plan, lsn
 
-    def commits(self) -> CommitRange:
+    def commits(self, plan: Plan) -> CommitRange:
         """Return the commits whose changes are wanted. A range by time reads the WAL up to it."""
         return CommitRange.between(
-            CommitTimes(open_files(self.path), self.plan()), self.base,
+            CommitTimes(open_files(self.path), plan), self.base,
             time_option(self.values, "startTime"), time_option(self.values, "endTime"),
             (self.lsn("startLsn"), self.lsn("endLsn")),
         )  # fmt: skip
@@ -219,6 +222,31 @@ class Share(InputPartition):
         self.part, self.parts = part, parts
 
 
+@dataclass(frozen=True, slots=True)
+class _EndOfWal:
+    """The end of a plan's last whole record, and the problems of the segments after it."""
+
+    lsn: int
+    problems: list[Problem]
+
+    @classmethod
+    def of(cls, files: WalFiles, plan: Plan) -> Self:
+        """Read the plan's last segments for it."""
+        reader, problems = SegmentReader(files), list[Problem]()
+        for index in range(len(plan.segments) - 1, -1, -1):
+            reading = reader.read(plan.reachable, index)
+            for _ in reading:
+                pass
+            if reading.summary.end_lsn is not None:
+                return cls(reading.summary.end_lsn, problems)
+            problems[:0] = reading.problems
+        return cls(plan.segments[0].first_lsn, problems)
+
+    def is_before(self, lsn: int | None, plan: Plan) -> bool:
+        """Return True if the WAL ends before an LSN that a caller wants."""
+        return lsn is not None and lsn > next_record_lsn(self.lsn, plan.segment_bytes)
+
+
 class TableAtReader(DataSourceReader):
     """Read a relation as of an LSN; each task has some of its blocks."""
 
@@ -234,11 +262,20 @@ class TableAtReader(DataSourceReader):
 
 
 class ChangesReader(DataSourceReader):
-    """Read changes, row_history or problems; each task has some of the tables."""
+    """Read changes, row_history or problems; each task has some of the tables.
+
+    The driver plans once, and no task reads beyond the end that the driver saw. In a log that
+    grows, tasks would else have the tables as of different commits.
+    """
 
     def __init__(self, options: PastOptions) -> None:
-        self._options = options
-        self._commits = options.commits()  # at the driver, and once
+        self._options, self._plan = options, options.plan()
+        self._commits = options.commits(self._plan)
+        self._end, self._behind = self._commits.end, list[Problem]()
+        seen = _EndOfWal.of(open_files(options.path), self._plan)
+        self._is_short = seen.is_before(self._end, self._plan)
+        if self._end is None or self._is_short:
+            self._end, self._behind = seen.lsn, seen.problems
 
     def partitions(self) -> Sequence[InputPartition]:
         parts = 1 if self._options.table == "problems" else self._options.parts
@@ -247,13 +284,15 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Share), f"{partition=}"
         options = self._options
-        files, plan = open_files(options.path), options.plan()
-        start, end = self._commits.start, self._commits.end
+        files, plan = open_files(options.path), self._plan
+        start, end = self._commits.start, self._end
         met: list[Problem] = []
         on_problem = met.append if options.table == "problems" else options.on_problem
         history = CatalogHistory.read(
             files, plan, base=options.base, until=end, on_problem=on_problem
         )
+        for problem in self._behind:
+            on_problem(problem)
         database = history.database(history.end_lsn, options.values.get("database"))
         reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
         names = options.relations
@@ -264,9 +303,10 @@ class ChangesReader(DataSourceReader):
         if self._commits.is_cut_off:
             missing.insert(0, reader.cut_off_range())
         if options.table == "problems":
-            if end is not None and not history.is_whole:
+            if self._is_short:
                 text = f"the WAL ends at {Lsn(history.end_lsn)}, before what was asked for"
-                met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
+                asked = self._commits.end
+                met.append(Problem(files.shown(""), history.end_lsn, asked, text, fatal=False))
             remarks = [*reader.remarks(), *reader.unsure(found.transactions())]
             places = problems_of(missing, remarks)
             values = problems_of_values(found.incomplete())

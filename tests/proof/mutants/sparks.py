@@ -121,4 +121,16 @@ SPARKS = (
         turns_red=PROBLEMS + "a_stream_of_problems_tells_what_the_batch_tells_and_again_the_same",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "tasks-end-where-they-see-the-end",
+        "replayed_tables",
+        "all tasks of a query of changes end where the driver saw the log end",
+        (
+            Edit("ChangesReader.read", "self._end", "self._commits.end"),
+            Edit("ChangesReader.read", "self._plan", "options.plan()"),
+        ),
+        turns_red="tests/replay/test_pyspark_past.py::test_"
+        "tasks_of_one_query_end_where_the_driver_saw_the_log_end",
+        why_named=NO_SPARK,
+    ),
 )
