@@ -23,7 +23,7 @@ from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_pgwal.batch import partitions_of
-from pyspark_pgwal.replayed_tables import PastOptions
+from pyspark_pgwal.replayed_tables import OF_STREAMS, PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_rows import SCHEMA
@@ -38,7 +38,13 @@ from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.sources.reading import Batch, Reading
-from walkeeper_wal.sources.threaded_reading import OnProblem, Part, SweepOptions, read_each
+from walkeeper_wal.sources.threaded_reading import (
+    OnProblem,
+    Part,
+    SweepOptions,
+    raise_fatal,
+    read_each,
+)
 
 TASKS_A_ROUND = 2  # for each core: the driver holds no more results at a time
 Row = tuple[int, int, bytes | None]
@@ -52,10 +58,11 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
     refuse_before(options.base, plan, lsn)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=lsn, keeps_commits=False,
-        on_problem=options.on_problem, decode=_Controls(session, options.path, plan, lsn).decode,
+        on_problem=raise_fatal, decode=_Controls(session, options.path, plan, lsn).decode,
     )  # fmt: skip
     past = options.table_at(plan, lsn, history)
-    decode = _Decode(options, plan, _Blocks(past, options.parts))
+    # Whatever onError says: pages are not right behind records that are missing.
+    decode = _Decode(options, plan, _Blocks(past, options.parts), raise_fatal)
     return _redone(session, decode, _redo_of(past, options.parts), past.schema)
 
 
@@ -65,6 +72,7 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     Raise HistoryError for a wrong option, or if the WAL does not describe all changes.
     """
     options = PastOptions.parse({**given, "table": "changes"})
+    options.refuse_others(OF_STREAMS, "in batch")
     plan = options.plan()
     commits = options.commits(plan)
     end = commits.end
@@ -85,7 +93,7 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     others = "database" not in options.values and not options.relations
     missing = shared.undescribed(controls.heaps, others=others, is_cut_off=commits.is_cut_off)
     options.refuse_missing(missing)
-    decode = _Decode(options, plan, shared)
+    decode = _Decode(options, plan, shared, options.on_problem)
     return _redone(session, decode, _changes_of(shared, options), SCHEMA)
 
 
@@ -188,8 +196,11 @@ class _Blocks:
 class _Decode:
     """The second stage's first half: the records of some segments, a row for each group."""
 
-    def __init__(self, options: PastOptions, plan: Plan, groups: Groups) -> None:
-        self._options, self._groups, self.parts = options, groups, options.parts
+    def __init__(
+        self, options: PastOptions, plan: Plan, groups: Groups, on_problem: OnProblem
+    ) -> None:
+        self._path, self._groups, self.parts = options.path, groups, options.parts
+        self._on_problem = on_problem
         self._plans = [each.plan for each in partitions_of(plan, None)]
 
     @property
@@ -200,11 +211,10 @@ class _Decode:
         """Yield the records of one task's segments."""
         if number == 0:  # A group without records has the rows of a base backup.
             yield from ((part, -1, None) for part in range(self.parts))
-        options, how = self._options, SweepOptions(check_crc=False, threads=1)
-        files = open_files(options.path)
+        files, how = open_files(self._path), SweepOptions(check_crc=False, threads=1)
         for part in read_each(files, self._plans[number], self._chosen, how):
             for problem in part.problems:
-                options.on_problem(problem)
+                self._on_problem(problem)
             yield from part.made
 
     def _chosen(self, reading: Reading) -> list[Row]:

@@ -133,4 +133,22 @@ SPARKS = (
         "tasks_of_one_query_end_where_the_driver_saw_the_log_end",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "tables-are-redone-over-damage",
+        "read_once",
+        "table_at of read_once ends at damage, whatever onError says",
+        (
+            Edit(
+                "read_once.table_at",
+                "CatalogHistory.read(open_files(options.path), plan, base=options.base, until=lsn, "
+                "keeps_commits=False, on_problem=raise_fatal, "
+                "decode=_Controls(session, options.path, plan, lsn).decode)",
+                "CatalogHistory.read(open_files(options.path), plan, base=options.base, until=lsn, "
+                "keeps_commits=False, on_problem=options.on_problem, "
+                "decode=_Controls(session, options.path, plan, lsn).decode)",
+            ),
+        ),
+        turns_red="tests/replay/test_read_once.py::test_a_table_is_never_redone_over_damage",
+        why_named=NO_SPARK,
+    ),
 )
