@@ -27,6 +27,7 @@ from pyspark_pgwal.replayed_tables import OF_STREAMS, PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.changes.incomplete_changes import FirstLoss
 from walkeeper_replay.changes.shared_changes import Asked as SharedAsked
 from walkeeper_replay.changes.shared_changes import SharedChanges
 from walkeeper_replay.redo.chosen_records import records_of
@@ -36,7 +37,7 @@ from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.table_at import TableAt, refuse_before
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
-from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch, Reading
 from walkeeper_wal.sources.threaded_reading import (
     OnProblem,
@@ -61,7 +62,7 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
         on_problem=raise_fatal, decode=_Controls(session, options.path, plan, lsn).decode,
     )  # fmt: skip
     past = options.table_at(plan, lsn, history)
-    # Whatever onError says: pages are not right behind records that are missing.
+    # A page that lacks a record is not as it was, and onError cannot change that.
     decode = _Decode(options, plan, _Blocks(past, options.parts), raise_fatal)
     return _redone(session, decode, _redo_of(past, options.parts), past.schema)
 
@@ -77,9 +78,10 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     commits = options.commits(plan)
     end = commits.end
     controls = _Controls(session, options.path, plan, end, notes_changes=True)
+    losses = FirstLoss(options.on_problem)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=end,
-        on_problem=controls.noted(options.on_problem), decode=controls.decode,
+        on_problem=losses, decode=controls.decode,
     )  # fmt: skip
     asked = SharedAsked(
         options.relations, commits.start,
@@ -88,7 +90,7 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     database = history.database(history.end_lsn, options.values.get("database"))
     shared = SharedChanges.open(
         options.path, plan, history, database, asked,
-        base=options.base, lost_from=controls.lost_from,
+        base=options.base, lost_from=losses.lsn,
     )  # fmt: skip
     others = "database" not in options.values and not options.relations
     missing = shared.undescribed(controls.heaps, others=others, is_cut_off=commits.is_cut_off)
@@ -108,18 +110,6 @@ class _Controls:
             session.sparkContext, path, plan, until,
         )  # fmt: skip
         self._notes_changes, self.heaps = notes_changes, HeapFiles()
-        self.lost_from: int | None = None
-
-    def noted(self, on_problem: OnProblem) -> OnProblem:
-        """Return a function that also notes in `lost_from` where WAL is first missing."""
-
-        def note(problem: Problem) -> None:
-            on_problem(problem)
-            if problem.fatal:
-                place = problem.start_lsn or 0
-                self.lost_from = place if self.lost_from is None else min(place, self.lost_from)
-
-        return note
 
     def decode(self, wanted: CatalogFiles) -> Iterator[Part[Taken]]:
         """Yield what catalogs need of each segment, in the order of the log."""

@@ -56,6 +56,7 @@ from walkeeper_replay.changes.change_rows import (
     may_be_of_row,
 )
 from walkeeper_replay.changes.commit_range import CommitRange
+from walkeeper_replay.changes.incomplete_changes import FirstLoss
 from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import next_record_lsn
@@ -288,13 +289,15 @@ class ChangesReader(DataSourceReader):
         start, end = self._commits.start, self._end
         met: list[Problem] = []
         on_problem = met.append if options.table == "problems" else options.on_problem
-        history = CatalogHistory.read(
-            files, plan, base=options.base, until=end, on_problem=on_problem
-        )
+        losses = FirstLoss(on_problem)
+        history = CatalogHistory.read(files, plan, base=options.base, until=end, on_problem=losses)
         for problem in self._behind:
             on_problem(problem)
         database = history.database(history.end_lsn, options.values.get("database"))
-        reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
+        reader = ChangeReader(
+            files, plan, history, database, options.base, on_problem=on_problem,
+            lost_from=losses.lsn,
+        )  # fmt: skip
         names = options.relations
         share = partition.part, partition.parts
         found = reader.find(names, start, end, share=share)

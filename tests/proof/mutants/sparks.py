@@ -151,4 +151,13 @@ SPARKS = (
         turns_red="tests/replay/test_read_once.py::test_a_table_is_never_redone_over_damage",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "damaged-records-are-whole-changes",
+        "change_reader",
+        "changes after damage that the first pass met are not complete",
+        (Edit("ChangeReader.__post_init__", "self.lost_from", "None"),),
+        turns_red="tests/replay/test_undescribed_postgres.py::test_"
+        "changes_of_a_damaged_record_are_not_complete",
+        why_named=NO_SPARK,
+    ),
 )
