@@ -137,7 +137,8 @@ def test_tasks_of_one_query_end_where_the_driver_saw_the_log_end(shop: Shop) -> 
     for reader in readers:
         found: list[tuple[str, int]] = []
         for number, part in enumerate(reader.partitions(), start=2):
-            rows = [row for batch in reader.read(part) for row in batch.to_pylist()]
+            batches: Iterator[Any] = reader.read(part)
+            rows = [row for batch in batches for row in batch.to_pylist()]
             found += [(row["table"], int(dict(row["new"])["id"])) for row in rows]
             assert len({row["table"] for row in rows}) == 1, "each task has one table"
             shop.run(both.format(number), "SELECT pg_switch_wal()")

@@ -92,7 +92,8 @@ def test_a_stream_of_problems_tells_what_the_batch_tells_and_again_the_same(
     given = {"path": wal, "database": "postgres", "relation": "parent,t", **of}
     batch = past_reader(given, None)
     (part,) = batch.partitions()
-    expected = [row for rows in batch.read(part) for row in rows.to_pylist()]
+    batches: Iterator[Any] = batch.read(part)
+    expected = [row for rows in batches for row in rows.to_pylist()]
     assert told(every) == told(expected) and len(ends) > 5
     assert {row["fatal"] for row in every} == {True, False}
     (unsure,) = [row for row in every if "may have begun before this WAL" in row["reason"]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -362,7 +363,8 @@ def test_changes_of_a_damaged_record_are_not_complete(
     given = {"path": str(wal), "table": "changes", "relation": "t", "parts": "1"}
     made = past_reader({**given, "onerror": "skip"}, None)
     (part,) = made.partitions()
-    rows = [row for batch in made.read(part) for row in batch.to_pylist()]
+    batches: Iterator[Any] = made.read(part)
+    rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["coverage"] == "complete" for row in rows] == [True] + 21 * [False]
 
 
