@@ -56,8 +56,8 @@ from walkeeper_replay.changes.change_rows import (
     may_be_of_row,
 )
 from walkeeper_replay.changes.commit_range import CommitRange
-from walkeeper_replay.changes.incomplete_changes import FirstLoss
-from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
+from walkeeper_replay.changes.incomplete_changes import FirstLoss, problems_of_values
+from walkeeper_replay.changes.undescribed import Undescribed, problems_of
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.wal_pass import next_record_lsn
 from walkeeper_replay.table_at import TableAt

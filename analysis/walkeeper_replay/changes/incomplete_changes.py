@@ -9,7 +9,7 @@ change after a gap in the WAL does not count: the reader named the gap, and its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,3 +64,10 @@ def incomplete(changes: Iterable[tuple[str, int, Coverage]]) -> list[Incomplete]
         Incomplete(table, reason, len(lsns), min(lsns), max(lsns))
         for (table, reason), lsns in sorted(found.items())
     ]
+
+
+def problems_of_values(found: Iterable[Incomplete]) -> Iterator[Problem]:
+    """Yield a problem for each table and reason of changes that are not complete."""
+    for each in found:
+        reason = f"not complete: {each.shown}"
+        yield Problem(each.table, each.first_lsn, each.last_lsn, reason, fatal=False)

@@ -15,7 +15,6 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, HEAP, KINDS_WITH_ROWS, Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.catalogs.table_names import meant
-from walkeeper_replay.changes.incomplete_changes import Incomplete
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.records.segment import Column
@@ -73,13 +72,6 @@ def problems_of(
     for fatal, places in ((True, missing), (False, remarks)):
         for each in places:
             yield Problem(each.place, *span, f"{each.kind}: {each.reason}", fatal)
-
-
-def problems_of_values(found: Iterable[Incomplete]) -> Iterator[Problem]:
-    """Yield a problem for each table and reason of changes that are not complete."""
-    for each in found:
-        reason = f"not complete: {each.shown}"
-        yield Problem(each.table, each.first_lsn, each.last_lsn, reason, fatal=False)
 
 
 def undescribed_files(

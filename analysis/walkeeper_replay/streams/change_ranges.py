@@ -24,8 +24,8 @@ import pyarrow as pa
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles, Objects, row_groups
 from walkeeper_replay.changes.change_rows import SCHEMA, FoundChanges
-from walkeeper_replay.changes.incomplete_changes import Incomplete
-from walkeeper_replay.changes.undescribed import Undescribed, problems_of, problems_of_values
+from walkeeper_replay.changes.incomplete_changes import Incomplete, problems_of_values
+from walkeeper_replay.changes.undescribed import Undescribed, problems_of
 from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.streams.one_stream import STATE, only_one
