@@ -8,7 +8,8 @@
 Contract: a range that a caller wants again has the same changes, also after a death. So the state
 is saved only up to where ranges are finished, and a range is made anew from there. Files have the
 changes in the order of commits. Each file has a bounded part of the range, and `finish` removes the
-files. One process at a time has the state. The other rules are those of change_windows.
+files. Their names have that of the state, so that several states may use one spool. One process at
+a time has the state. The other rules are those of change_windows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from walkeeper_replay.changes.incomplete_changes import Incomplete, problems_of_
 from walkeeper_replay.changes.undescribed import Undescribed, problems_of
 from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
-from walkeeper_replay.streams.one_stream import STATE, only_one
+from walkeeper_replay.streams.one_stream import STATE, name_of, only_one
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
 from walkeeper_replay.streams.spooled_changes import PACKED, SpooledChanges
 from walkeeper_wal.sources.plan import Plan, Problem
@@ -37,7 +38,7 @@ from walkeeper_wal.wal_errors import HistoryError
 
 SAVE_BYTES = 256 << 20
 """The state is saved after so much WAL. A restart reads the WAL since then again."""
-_NAME = re.compile(r"range-[0-9A-F]{16}-([0-9A-F]{16})-\d{6}\.arrows")
+_NAME = r"range-{}-[0-9A-F]{{16}}-([0-9A-F]{{16}})-\d{{6}}\.arrows"
 
 
 class ChangeRanges:
@@ -54,7 +55,7 @@ class ChangeRanges:
         self._opened = ExitStack()
         self._opened.enter_context(only_one(state))
         try:
-            self._spool = _objects(spool)
+            self._spool, self._name = _objects(spool), name_of(state)
             self._stream = ChangeStream.open(
                 state / STATE, scope, pages_max=pages_max, changes_max_bytes=changes_max_bytes
             )
@@ -137,7 +138,7 @@ class ChangeRanges:
 
     def _write_files(self, spooled: SpooledChanges, begin: int, end: int) -> Iterator[str]:
         for number, table in enumerate(row_groups(spooled.reader())):
-            name = f"range-{begin:016X}-{end:016X}-{number:06}.arrows"
+            name = f"range-{self._name}-{begin:016X}-{end:016X}-{number:06}.arrows"
             try:
                 with (
                     self._spool.whole(name) as file,
@@ -153,8 +154,9 @@ class ChangeRanges:
 
     def finish(self, end: int) -> None:
         """Remove the files of ranges up to `end`; save the state there when that is due."""
+        own = re.compile(_NAME.format(self._name))
         for name in self._spool.names():
-            found = _NAME.fullmatch(name)
+            found = own.fullmatch(name)
             if found and int(found[1], 16) <= end:
                 self._spool.remove(name)
         stream = self._stream

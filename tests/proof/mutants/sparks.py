@@ -160,4 +160,13 @@ SPARKS = (
         "changes_of_a_damaged_record_are_not_complete",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "states-share-names-in-the-spool",
+        "change_ranges",
+        "files of the spool have the name of their state",
+        (Edit("ChangeRanges.__init__", "name_of(state)", "'range'"),),
+        turns_red="tests/replay/test_spark_changes_stream.py::test_"
+        "two_queries_with_one_spool_keep_apart",
+        why_named=NO_SPARK,
+    ),
 )
