@@ -9,6 +9,10 @@ over. In a live log the offset is the end of the last record that is committed a
 Contract: two readings between the same two offsets have the same rows, since the archive below them
 no longer changes. If it does change, that is an error and not a repetition. It means that a new
 timeline begins before the end of the WAL that was read.
+
+Archivers that work in parallel put a segment before the one that precedes it. So a stream waits for
+a segment that is missing, while at most LATER_MAX later ones are there. A query that ends with what
+is there (availableNow) does not wait: it has no rows of the later ones, and must not seem complete.
 """
 
 from __future__ import annotations
@@ -30,10 +34,11 @@ from walkeeper_history.follow import log_end
 from walkeeper_wal.sources.live import LiveFiles
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.spill import is_followed
+from walkeeper_wal.sources.spill import is_followed, is_torn
 from walkeeper_wal.wal_errors import HistoryError
 
 Offset = dict[str, Any]
+LATER_MAX = 64
 
 
 class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,7 +73,27 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._end(plan, begin, self._segments_max(plan, limit))
         if self._target is not None and lsn_of(self._target) < lsn_of(end):
             end = self._target
-        return end if lsn_of(end) > begin else start
+        if lsn_of(end) > begin:
+            return end
+        if not self._is_live:
+            self._refuse_hole(plan, begin)
+        return start
+
+    def _refuse_hole(self, plan: Plan, read_to: int) -> None:
+        """Raise HistoryError if WAL that was read up to does not go on, and later WAL is there."""
+        size, segments = plan.segment_bytes, plan.segments
+        at = next((n for n, s in enumerate(segments) if s.first_lsn + size > read_to), None)
+        if at is None:
+            return
+        before, later = segments[at], plan.reachable[at + 1 :]
+        if later and later[0].first_lsn == before.first_lsn + size:
+            later = later[1:] if is_torn(self._files, later[0]) else ()
+        if len(later) > (LATER_MAX if self._target is None else 0):
+            raise HistoryError(
+                f"{self._files.shown(before.path)}: the segment after it is missing or damaged, "
+                f"and later WAL is there, from {Lsn(later[0].first_lsn)} on: put the segment into "
+                "the archive and start the query again, or begin a new checkpoint after it"
+            )
 
     def reportLatestOffset(self) -> Offset:
         plan = self._plan()

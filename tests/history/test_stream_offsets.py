@@ -124,3 +124,34 @@ def test_an_offset_of_a_timeline_that_the_log_was_never_on_is_refused(tmp_path: 
     text = "was read on timeline 2, and the log up to timeline 1 was never on it"
     with pytest.raises(HistoryError, match=text):
         made.latestOffset(then, ReadMaxFiles(64))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_hole_in_the_archive_is_no_end_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    """A query of what is there ended well without the WAL after it, and others waited for ever."""
+    maker = filled(WalMaker(Random(3), segment_bytes=MB), 6 * MB)
+    files = files_of(maker)
+    hole, content = list(files.items())[2]
+    lay(tmp_path, files | {hole: bytes(MB)})
+    if not is_damaged:
+        (tmp_path / hole).unlink()
+    made, once = (PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)})) for _ in "ab")
+    once.prepareForTriggerAvailableNow()
+    found = starts(made)
+    assert found and max(found) < 2 * MB, "it waits for the segment"
+    text = "000000010000000000000002: the segment after it is missing or damaged, and later WAL"
+    with pytest.raises(HistoryError, match=text):
+        starts(once)
+    monkeypatch.setattr("pyspark_pgwal.stream_reader.LATER_MAX", 2)
+    with pytest.raises(HistoryError, match=text):
+        starts(made)
+    (tmp_path / hole).write_bytes(content)
+    again = PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))
+    again.prepareForTriggerAvailableNow()
+    complete = int(maker.end_lsn) // MB * MB
+    for reader_ in (made, again):
+        assert starts(reader_) == [
+            int(r.start_lsn) for r in maker.records if r.start_lsn < complete
+        ]

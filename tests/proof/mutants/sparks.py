@@ -169,4 +169,26 @@ SPARKS = (
         "two_queries_with_one_spool_keep_apart",
         why_named=NO_SPARK,
     ),
+    Mutant(
+        "holes-are-the-end-of-an-archive",
+        "stream_reader",
+        "a query of what is there fails at a segment that is missing",
+        (
+            Edit(
+                "PgWalStreamReader._refuse_hole",
+                "LATER_MAX if self._target is None else 0",
+                "LATER_MAX",
+            ),
+        ),
+        turns_red=OFFSETS + "a_hole_in_the_archive_is_no_end_of_it[False]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "damaged-segments-are-waited-for",
+        "stream_reader",
+        "a segment that is no WAL of its place is a hole if later ones are there",
+        (Edit("spill.is_torn", "_is_good(_first_page(files, segment))", "True"),),
+        turns_red=OFFSETS + "a_hole_in_the_archive_is_no_end_of_it[True]",
+        why_named=NO_SPARK,
+    ),
 )
