@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from struct import pack, unpack_from
 
 import numpy as np
@@ -22,12 +23,15 @@ _FLOAT_FORMAT, _SEGMENT_BYTES = pack("<d", 1234567.0), 8 + 12
 
 
 class BasePages:
-    """Read blocks by number; the files used last stay open."""
+    """Read blocks by number, in any thread; the files used last stay open."""
 
     def __init__(self, path: str) -> None:
         self.directory = BaseDirectory(path)
         self.shown = path
         self._files: dict[tuple[Place, int], int] = {}
+        # Folding and requests read side by side. Without the lock, one could close the file that
+        # the other reads, and its number would be that of another relation's file.
+        self._lock = threading.Lock()
         control = (self.directory.root / "global" / "pg_control").read_bytes()
         self.system_id = int(unpack_from("<Q", control)[0])
         sizes = control.find(_FLOAT_FORMAT)
@@ -44,16 +48,18 @@ class BasePages:
     def read(self, place: Place, block: int) -> Bytes | None:
         """Return a copy of the page, or None if the backup has no such block."""
         number, within = divmod(block, self.directory.file_blocks)
-        descriptor = self._descriptor(place, number)
-        if descriptor is None:
-            return None
-        data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
+        with self._lock:
+            descriptor = self._descriptor(place, number)
+            if descriptor is None:
+                return None
+            data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
         return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
 
     def is_unlogged(self, place: Place) -> bool:
         """Return whether this is the main fork of an unlogged relation: it has an init fork."""
         init = Place(place.tablespace, place.database, place.relfilenode, FORKS["init"])
-        return place.fork == FORKS["main"] and self._descriptor(init, 0) is not None
+        with self._lock:
+            return place.fork == FORKS["main"] and self._descriptor(init, 0) is not None
 
     def verifies(self, page: Bytes, block: int) -> bool:
         """Return whether the page is as a server wrote it, by its checksum and its header."""
@@ -73,12 +79,14 @@ class BasePages:
     def _blocks(self, place: Place) -> int:
         """Return the number of blocks up to the end of the first file that is not full."""
         total, number, full = 0, 0, self.directory.file_blocks
-        while total == number * full and (found := self._descriptor(place, number)) is not None:
-            total += os.fstat(found).st_size // PAGE_BYTES
-            number += 1
+        with self._lock:
+            while total == number * full and (found := self._descriptor(place, number)) is not None:
+                total += os.fstat(found).st_size // PAGE_BYTES
+                number += 1
         return total
 
     def _descriptor(self, place: Place, number: int) -> int | None:
+        """Return the open file, or None if the backup has none; the caller holds the lock."""
         key = (place, number)
         found = self._files.pop(key, None)
         if found is None:

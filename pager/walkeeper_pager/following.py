@@ -112,8 +112,13 @@ class Following:
                 f"{pager.wal.segment_bytes}: name a base backup of that server, and an empty "
                 "--data-dir"
             )
+        ours = pager.wal.timeline
+        if ours is not None and state.timeline < ours:
+            raise Unavailable(
+                f"{address} is on timeline {state.timeline} still, and this pager is on {ours}"
+            )
         is_behind = state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None
-        if is_behind and state.timeline == pager.wal.timeline:
+        if is_behind and state.timeline == ours:
             raise Unavailable(
                 f"{address} has the log up to {Lsn(state.commit_lsn)}, less than this pager"
             )

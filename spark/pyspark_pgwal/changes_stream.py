@@ -1,4 +1,4 @@
-"""`changes` of physical WAL as a stream. No logic of its own.
+"""`changes` of physical WAL as a stream, and their `problems` as another. No logic of its own.
 
     path, relation, database, base, timeline, allowMissing    as in batch
     startLsn              the stream begins with the commits that end after it
@@ -9,12 +9,16 @@
 
 An offset is that of pyspark_pgwal.stream_reader, and always the end of a record. A micro-batch has
 the commits between two offsets, whole and in their order. The driver replays them once, and writes
-them into the spool. A task reads one file of the spool. Contract: two readings between the same two
-offsets have the same rows, until Spark has committed the batch.
+them into the spool. A task reads one file of the spool. The driver's log names what the changes
+lack or do not show. A stream of `problems` gives the same as rows, with a state of its own.
+
+Contract: two readings between the same two offsets have the same rows, until Spark has committed
+the batch.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +29,25 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes
 
 from pyspark_pgwal.pgwal_options import PgWalOptions, number_option, refuse_other_system
 from pyspark_pgwal.replayed_tables import PastOptions
-from pyspark_pgwal.stream_reader import Offset, PgWalStreamReader, lsn_of, offset_of
+from pyspark_pgwal.stream_reader import (
+    Offset,
+    PgWalStreamReader,
+    lsn_of,
+    offset_of,
+    refuse_rewritten,
+)
 from walkeeper_history.follow import log_end
+from walkeeper_history.tables import problem_rows
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.redo.base import NotConsistent
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.streams.change_ranges import ChangeRanges, read_spooled
 from walkeeper_replay.streams.change_windows import PAGES_MAX, Scope
 from walkeeper_replay.streams.open_changes import CHANGES_MAX_BYTES
-from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.plan import Plan, Problem
 from walkeeper_wal.wal_errors import HistoryError
+
+logger = logging.getLogger("walkeeper.spark")
 
 MAX_BYTES_PER_TRIGGER = 1 << 30
 OF_BATCHES = ("endLsn", "startTime", "endTime", "onError", "parts")
@@ -50,6 +64,16 @@ class Spooled(InputPartition):
         self.spool, self.name = spool, name
 
 
+@dataclass
+class Met(InputPartition):
+    """The problems of a micro-batch."""
+
+    problems: list[Problem]
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+
+
 class ChangesStreamReader(PgWalStreamReader):
     """Replay on the driver; give each task a file of the spool."""
 
@@ -63,7 +87,7 @@ class ChangesStreamReader(PgWalStreamReader):
         self._spool = options.values.get("spool") or str(self._state / "spool")
         self._max_bytes = number_option(options.values, "maxBytesPerTrigger")
         self._ranges: ChangeRanges | None = None
-        self._made: tuple[Offset, Offset, list[Spooled]] | None = None
+        self._made: tuple[Offset, Offset, Sequence[InputPartition]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the state on the driver: a task needs a partition alone."""
@@ -84,17 +108,26 @@ class ChangesStreamReader(PgWalStreamReader):
         if self._made is None or self._made[:2] != (start, end):
             plan = self._plan()
             refuse_other_system(self._options.path, end, plan.system_id)
+            refuse_rewritten(plan, end)
             try:
-                names = self._opened().write(
-                    lsn_of(start), lsn_of(end), self._files, plan, self._past.refuse_missing
-                )
+                made = self._partitions(lsn_of(start), lsn_of(end), plan)
             except NotConsistent as error:
                 raise HistoryError(
                     f"{error}: the first micro-batch ends at {end['lsn']}: begin with a new "
                     "checkpoint and a larger maxBytesPerTrigger, once that WAL is there"
                 ) from error
-            self._made = start, end, [Spooled(self._spool, name) for name in names]
+            self._made = start, end, made
         return self._made[2]
+
+    def _partitions(self, begin: int, end: int, plan: Plan) -> Sequence[InputPartition]:
+        names = self._opened().write(begin, end, self._files, plan, self._tell)
+        return [Spooled(self._spool, name) for name in names]
+
+    def _tell(self, missing: Sequence[Undescribed], remarks: Sequence[Undescribed]) -> None:
+        """Refuse missing changes, or name them in the driver's log, as `history stream` does."""
+        self._past.refuse_missing(missing)
+        for each in (*missing, *remarks):
+            logger.warning("%s: %s %s: %s", self._past.path, each.kind, each.place, each.reason)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, Spooled):
@@ -143,18 +176,33 @@ class ChangesStreamReader(PgWalStreamReader):
         return offset_of(plan, plan.segments[-1].timeline, max(begin, end))
 
 
+class ProblemsStreamReader(ChangesStreamReader):
+    """Replay on the driver; give one task the problems of the changes."""
+
+    def _partitions(self, begin: int, end: int, plan: Plan) -> Sequence[InputPartition]:
+        met = self._opened().problems(begin, end, self._files, plan)
+        return [Met(met)] if met else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, Met):
+            assert partition.value is None, f"{partition=}"
+            return iter(())
+        return iter([problem_rows(partition.problems)])
+
+
 def changes_stream(given: Mapping[str, str]) -> ChangesStreamReader:
-    """Return the reader of a stream of changes.
+    """Return the reader of a stream of changes, or of their problems.
 
     Raise HistoryError for another table, and for an option that a stream does not have.
     """
     options = PastOptions.parse(given)
-    if options.table != "changes":
+    readers = {"changes": ChangesStreamReader, "problems": ProblemsStreamReader}
+    if options.table not in readers:
         raise HistoryError(f"table {options.table} of WAL can be read in batch only: name changes")
     options.refuse_others(OF_BATCHES, "as a stream")
     if not options.values.get("state"):
         raise HistoryError(
-            "a stream of changes needs the option state: a folder of the driver's machine, for it "
-            "alone"
+            f"a stream of {options.table} needs the option state: a folder of the driver's "
+            "machine, for it alone"
         )
-    return ChangesStreamReader(options)
+    return readers[options.table](options)

@@ -5,6 +5,7 @@
     table                 changes, or row_history
     relation              names or OIDs, separated by commas (all)
     where                 of row_history: COLUMN=VALUE
+    allowMissing          of row_history: true gives rows also if others may lack the value
     startLsn, endLsn      changes whose records start in [startLsn, endLsn)
     parts                 tasks, by default one a CPU
     maxFilesPerTrigger    of a stream: segments in a micro-batch, by default 64
@@ -28,21 +29,25 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTr
 
 from pyspark_pgwal.pgwal_options import (
     MAX_FILES_PER_TRIGGER,
+    hidden_rows,
     known_options,
     lsn_option,
     number_option,
+    one_of,
     refuse_other_system,
     refuse_row_history_without_key,
+    relations_option,
     table_of,
+    where_option,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_replay.changes.change_rows import Change, batches, is_of_row
+from walkeeper_replay.changes.change_rows import Change, batches, is_of_row, may_be_of_row
 from walkeeper_replay.changes.logged_changes import LoggedChanges, selected, stretches
 from walkeeper_wal.sources.entry_files import EntryFiles
 from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "startLsn", "endLsn", "parts", "maxFilesPerTrigger")
-OPTIONS = {"changes": _OF_ALL, "row_history": (*_OF_ALL, "where")}
+OPTIONS = {"changes": _OF_ALL, "row_history": (*_OF_ALL, "where", "allowMissing")}
 ROWS = 1 << 13
 Offset = dict[str, Any]
 
@@ -58,6 +63,7 @@ class LoggedOptions:
         table = table_of(given)
         made = cls(known_options(given, OPTIONS[table], f"{table} of a logical log"))
         refuse_row_history_without_key(made.values)
+        one_of(made.values, "allowMissing", "false", "true")
         return made
 
     @property
@@ -75,14 +81,22 @@ class LoggedOptions:
         return self.number("parts", os.cpu_count() or 1)
 
     def log(self) -> LoggedChanges:
-        names = self.values.get("relation", "").split(",")
-        return LoggedChanges(EntryFiles.open(self.path), [n.strip() for n in names if n.strip()])
+        return LoggedChanges(EntryFiles.open(self.path), relations_option(self.values))
 
-    def is_asked_for(self, change: Change) -> bool:
+    def is_asked_for(self, change: Change, log: LoggedChanges) -> bool:
+        """Return whether the query is for a change.
+
+        Raise HistoryError if row_history does not know it, unless allowMissing accepts that.
+        """
         if self.values["table"] != "row_history":
             return True
-        column, _, value = self.values["where"].partition("=")
-        return is_of_row(change, [(column.strip(), value)])
+        column, value = where_option(self.values)
+        if is_of_row(change, [(column, value)]):
+            return True
+        is_hidden = log.has_column(change.table, column) and may_be_of_row(change, column)
+        if is_hidden and one_of(self.values, "allowMissing", "false", "true") == "false":
+            raise hidden_rows(change, column)
+        return False
 
 
 @dataclass
@@ -102,10 +116,12 @@ def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
         assert partition.value is None, f"{partition=}"
         return
     log = options.log()
+    _refuse_removed(log.files, partition.begin)
+    _refuse_shorter(log.files, partition.end)
     found = log.read(partition.begin, partition.end)
     held: list[Change] = []
     for change in selected(found, options.lsn("startLsn"), options.lsn("endLsn")):
-        if options.is_asked_for(change):
+        if options.is_asked_for(change, log):
             held.append(change)
         if len(held) >= ROWS:
             yield from batches(held, log.database)
@@ -184,9 +200,21 @@ def _position(offset: Offset) -> Lsn:
     return Lsn.parse(offset["position"])
 
 
+def _refuse_shorter(files: EntryFiles, end: int) -> None:
+    """Raise HistoryError on an executor that does not see all that the driver saw.
+
+    Its own copy of a directory may be older. A safekeeper that lags may be the one that answers.
+    """
+    if files.end < end:
+        raise HistoryError(
+            f"{files.shown(files.end)}: the log ends at position {files.end} here, and the driver "
+            f"saw it up to {Lsn(end)}: name a path or safekeepers that all executors reach"
+        )
+
+
 def _refuse_removed(files: EntryFiles, begin: int) -> None:
     if begin < files.first:
         raise HistoryError(
             f"{files.shown(files.first)}: changes before position {files.first} are gone, but they "
-            f"were read only up to {Lsn(begin)}: start a new checkpoint from a new snapshot"
+            f"were read only up to {Lsn(begin)}: begin anew, from a new snapshot"
         )

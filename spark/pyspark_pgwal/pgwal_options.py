@@ -15,6 +15,7 @@ from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
 from walkeeper_history.time_text import parse_time
+from walkeeper_replay.changes.change_rows import Change
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, make_plan
 from walkeeper_wal.sources.threaded_reading import SweepOptions
@@ -128,8 +129,8 @@ def _columns(
 def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) -> dict[str, str]:
     """Return the options by their names in `known`, since Spark changes names to lower case.
 
-    Raise HistoryError for an option that `known` does not have. `whose` names its owner in the
-    message.
+    Raise HistoryError for an option that `known` does not have, and for one without a value. Such
+    a value is a variable of a job that was not set. `whose` names the owner in messages.
     """
     names = {name.lower(): name for name in known}
     for name in given:
@@ -138,6 +139,9 @@ def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) ->
                 f"{whose} has no option {name}{_nearest(name, known)}; it has: {', '.join(known)}"
             )
     values = {names[name.lower()]: value for name, value in given.items()}
+    for name, value in values.items():
+        if name != "path" and not value.strip():
+            raise HistoryError(f"{whose}: option {name} is empty: leave it out, or give a value")
     if "table" in values:
         values["table"] = values["table"].strip().lower()
     return values
@@ -159,6 +163,31 @@ def refuse_row_history_without_key(values: Mapping[str, str]) -> None:
     """Raise HistoryError if row_history is requested and the option where names no key."""
     if values.get("table") == "row_history" and "=" not in values.get("where", ""):
         raise HistoryError("row_history needs the option where, such as id=4711")
+
+
+def relations_option(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of tables; none means all. Raise HistoryError if the option has no name."""
+    if "relation" not in values:
+        return ()
+    names = (name.strip() for name in values["relation"].split(","))
+    if not (found := tuple(name for name in names if name)):
+        raise HistoryError(f"option relation: {values['relation']!r} has no name of a table")
+    return found
+
+
+def where_option(values: Mapping[str, str]) -> tuple[str, str]:
+    """Return the column and the value of the option where."""
+    column, _, value = values["where"].partition("=")
+    return column.strip(), value
+
+
+def hidden_rows(change: Change, column: str) -> HistoryError:
+    """Return the error for a change of which row_history does not know whether it is of a row."""
+    return HistoryError(
+        f"row_history by {column} may lack changes: {change.operation} of {change.table.shown} at "
+        f"{Lsn(change.start_lsn)}: {change.coverage}; name a column that is known, or set the "
+        "option allowMissing"
+    )
 
 
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:
@@ -196,7 +225,7 @@ def time_option(values: Mapping[str, str], name: str) -> datetime | None:
 def number_option(values: Mapping[str, str], name: str) -> int | None:
     """Return the number, or None without the option. Raise HistoryError if it is not above 0."""
     text = values.get(name)
-    if text is not None and not (text.isdigit() and int(text) > 0):
+    if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
         raise HistoryError(f"option {name}: {text!r} is not a number above 0")
     return None if text is None else int(text)
 

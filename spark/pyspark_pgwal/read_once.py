@@ -26,10 +26,11 @@ from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_pgwal.batch import PARTITION_BYTES_MIN, partitions_of
-from pyspark_pgwal.replayed_tables import PastOptions
+from pyspark_pgwal.replayed_tables import OF_STREAMS, PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.changes.incomplete_changes import FirstLoss
 from walkeeper_replay.changes.shared_changes import Asked as SharedAsked
 from walkeeper_replay.changes.shared_changes import SharedChanges
 from walkeeper_replay.redo.chosen_records import records_of
@@ -39,9 +40,15 @@ from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.table_at import TableAt, refuse_before
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.opening import open_files
-from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.reading import Batch, Reading
-from walkeeper_wal.sources.threaded_reading import OnProblem, Part, SweepOptions, read_each
+from walkeeper_wal.sources.threaded_reading import (
+    OnProblem,
+    Part,
+    SweepOptions,
+    raise_fatal,
+    read_each,
+)
 
 TASKS_A_ROUND, FIRST_TASKS = 2, 4  # for each core; in the first round at most
 ROUND_BYTES = 128 << 20
@@ -60,10 +67,11 @@ def table_at(session: SparkSession, **given: str) -> DataFrame:
     refuse_before(options.base, plan, lsn)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=lsn, keeps_commits=False,
-        on_problem=options.on_problem, decode=_Controls(session, options.path, plan, lsn).decode,
+        on_problem=raise_fatal, decode=_Controls(session, options.path, plan, lsn).decode,
     )  # fmt: skip
     past = options.table_at(plan, lsn, history)
-    decode = _Decode(options, plan, _Blocks(past, options.parts))
+    # A page that lacks a record is not as it was, and onError cannot change that.
+    decode = _Decode(options, plan, _Blocks(past, options.parts), raise_fatal)
     return _redone(session, decode, _redo_of(past, options.parts), past.schema)
 
 
@@ -73,12 +81,15 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     Raise HistoryError for a wrong option, or if the WAL does not describe all changes.
     """
     options = PastOptions.parse({**given, "table": "changes"})
-    commits = options.commits()
-    plan, end = options.plan(), commits.end
+    options.refuse_others(OF_STREAMS, "in batch")
+    plan = options.plan()
+    commits = options.commits(plan)
+    end = commits.end
     controls = _Controls(session, options.path, plan, end, notes_changes=True)
+    losses = FirstLoss(options.on_problem)
     history = CatalogHistory.read(
         open_files(options.path), plan, base=options.base, until=end,
-        on_problem=controls.noted(options.on_problem), decode=controls.decode,
+        on_problem=losses, decode=controls.decode,
     )  # fmt: skip
     asked = SharedAsked(
         options.relations, commits.start,
@@ -87,12 +98,12 @@ def changes(session: SparkSession, **given: str) -> DataFrame:
     database = history.database(history.end_lsn, options.values.get("database"))
     shared = SharedChanges.open(
         options.path, plan, history, database, asked,
-        base=options.base, lost_from=controls.lost_from,
+        base=options.base, lost_from=losses.lsn,
     )  # fmt: skip
     others = "database" not in options.values and not options.relations
     missing = shared.undescribed(controls.heaps, others=others, is_cut_off=commits.is_cut_off)
     options.refuse_missing(missing)
-    decode = _Decode(options, plan, shared)
+    decode = _Decode(options, plan, shared, options.on_problem)
     return _redone(session, decode, _changes_of(shared, options), SCHEMA)
 
 
@@ -107,18 +118,6 @@ class _Controls:
             session.sparkContext, path, plan, until,
         )  # fmt: skip
         self._notes_changes, self.heaps = notes_changes, HeapFiles()
-        self.lost_from: int | None = None
-
-    def noted(self, on_problem: OnProblem) -> OnProblem:
-        """Return a function that also notes in `lost_from` where WAL is first missing."""
-
-        def note(problem: Problem) -> None:
-            on_problem(problem)
-            if problem.fatal:
-                place = problem.start_lsn or 0
-                self.lost_from = place if self.lost_from is None else min(place, self.lost_from)
-
-        return note
 
     def decode(self, wanted: CatalogFiles) -> Iterator[Part[Taken]]:
         """Yield what catalogs need of each segment, in the order of the log."""
@@ -212,8 +211,11 @@ class _Blocks:
 class _Decode:
     """The second stage's first half: the records of some segments, a row for each group."""
 
-    def __init__(self, options: PastOptions, plan: Plan, groups: Groups) -> None:
-        self._options, self._groups, self.parts = options, groups, options.parts
+    def __init__(
+        self, options: PastOptions, plan: Plan, groups: Groups, on_problem: OnProblem
+    ) -> None:
+        self._path, self._groups, self.parts = options.path, groups, options.parts
+        self._on_problem = on_problem
         self._plans = [each.plan for each in partitions_of(plan, None)]
 
     @property
@@ -224,11 +226,10 @@ class _Decode:
         """Yield the records of one task's segments."""
         if number == 0:  # A group without records has the rows of a base backup.
             yield from ((part, -1, None) for part in range(self.parts))
-        options, how = self._options, SweepOptions(check_crc=False, threads=1)
-        files = open_files(options.path)
+        files, how = open_files(self._path), SweepOptions(check_crc=False, threads=1)
         for part in read_each(files, self._plans[number], self._chosen, how):
             for problem in part.problems:
-                options.on_problem(problem)
+                self._on_problem(problem)
             yield from part.made
 
     def _chosen(self, reading: Reading) -> list[Row]:

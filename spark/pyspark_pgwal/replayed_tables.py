@@ -25,44 +25,59 @@ replays the catalogs once, for the schema. Each task walks over the WAL for itse
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pgwal.pgwal_options import (
+    hidden_rows,
     known_options,
     lsn_option,
     number_option,
     one_of,
     refuse_row_history_without_key,
+    relations_option,
     table_of,
     time_option,
+    where_option,
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.lsn_of_time import CommitTimes
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes.change_reader import ChangeReader
-from walkeeper_replay.changes.change_rows import SCHEMA, batches, is_of_row
+from walkeeper_replay.changes.change_rows import (
+    SCHEMA,
+    Change,
+    batches,
+    is_of_row,
+    may_be_of_row,
+)
 from walkeeper_replay.changes.commit_range import CommitRange
-from walkeeper_replay.changes.undescribed import Undescribed
+from walkeeper_replay.changes.incomplete_changes import FirstLoss, problems_of_values
+from walkeeper_replay.changes.undescribed import Undescribed, problems_of
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.wal_pass import next_record_lsn
 from walkeeper_replay.table_at import TableAt
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.reading import SegmentReader
 from walkeeper_wal.sources.threaded_reading import raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import HistoryError
 
 _OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
 _OF_CHANGES = ("startLsn", "endLsn", "startTime", "endTime", "allowMissing")
-OF_STREAMS = ("state", "spool", "memory", "changeMemory", "maxBytesPerTrigger")
+_OF_STATES = ("state", "memory", "changeMemory", "maxBytesPerTrigger")
+OF_STREAMS = (*_OF_STATES, "spool")
+_ON_ERROR = ("fail", "skip", "report")  # the last two are one here: coverage and problems report
 _OPTIONS = {
     "table_at": (*_OF_ALL, "lsn", "time"),
     "changes": (*_OF_ALL, *_OF_CHANGES, *OF_STREAMS),
     "row_history": (*_OF_ALL, *_OF_CHANGES, "where"),
-    "problems": (*_OF_ALL, *_OF_CHANGES, "of"),
+    "problems": (*_OF_ALL, *_OF_CHANGES, *_OF_STATES, "of"),
 }
 
 
@@ -81,12 +96,25 @@ class PastOptions:
         if made.table == "table_at" and not made.values.get("relation"):
             raise HistoryError("table_at needs the option relation, such as public.accounts")
         refuse_row_history_without_key(made.values)
+        made.refuse_wrong_values()
         if made.values.get("of", "changes") != "changes":
             raise HistoryError(
                 "table problems is known for changes alone: leave out the option of, or set it to "
                 "changes"
             )
         return made
+
+    def refuse_wrong_values(self) -> None:
+        """Raise HistoryError for a value that its option does not take, whether used or not."""
+        one_of(self.values, "onError", *_ON_ERROR)
+        one_of(self.values, "allowMissing", "false", "true")
+        relations_option(self.values)
+        for name in ("parts", "timeline", "memory", "changeMemory", "maxBytesPerTrigger"):
+            number_option(self.values, name)
+        for name in ("lsn", "startLsn", "endLsn"):
+            lsn_option(self.values, name)
+        for name in ("time", "startTime", "endTime"):
+            time_option(self.values, name)
 
     def refuse_others(self, others: Sequence[str], kind: str) -> None:
         """Raise HistoryError for an option that only the other kind of query has."""
@@ -117,16 +145,29 @@ class PastOptions:
     @property
     def relations(self) -> tuple[str, ...]:
         """The names of tables; none means all."""
-        names = (name.strip() for name in self.values.get("relation", "").split(","))
-        return tuple(name for name in names if name)
+        return relations_option(self.values)
 
     def refuse_missing(self, missing: Sequence[Undescribed]) -> None:
         """Raise HistoryError if changes are missing, unless allowMissing accepts that."""
         if missing and not self.allows_missing:
             raise HistoryError(_text_of(missing))
 
+    def own_changes(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """Yield the changes of row_history's rows.
+
+        Raise HistoryError if another one may be of these rows, unless allowMissing accepts that.
+        """
+        column, value = where_option(self.values)
+        for change in changes:
+            if is_of_row(change, [(column, value)]):
+                yield change
+            elif column in {each.name for each in change.table.columns} and (
+                may_be_of_row(change, column) and not self.allows_missing
+            ):
+                raise hidden_rows(change, column)
+
     def on_problem(self, problem: Problem) -> None:
-        if self.values.get("onError", "fail") == "fail":
+        if one_of(self.values, "onError", *_ON_ERROR) == "fail":
             raise_fatal(problem)
 
     def lsn(self, name: str) -> int | None:
@@ -152,10 +193,10 @@ class PastOptions:
             lsn = CommitTimes(open_files(self.path), plan).range(None, moment)[1]
         return plan, lsn
 
-    def commits(self) -> CommitRange:
+    def commits(self, plan: Plan) -> CommitRange:
         """Return the commits whose changes are wanted. A range by time reads the WAL up to it."""
         return CommitRange.between(
-            CommitTimes(open_files(self.path), self.plan()), self.base,
+            CommitTimes(open_files(self.path), plan), self.base,
             time_option(self.values, "startTime"), time_option(self.values, "endTime"),
             (self.lsn("startLsn"), self.lsn("endLsn")),
         )  # fmt: skip
@@ -182,6 +223,31 @@ class Share(InputPartition):
         self.part, self.parts = part, parts
 
 
+@dataclass(frozen=True, slots=True)
+class _EndOfWal:
+    """The end of a plan's last whole record, and the problems of the segments after it."""
+
+    lsn: int
+    problems: list[Problem]
+
+    @classmethod
+    def of(cls, files: WalFiles, plan: Plan) -> Self:
+        """Read the plan's last segments for it."""
+        reader, problems = SegmentReader(files), list[Problem]()
+        for index in range(len(plan.segments) - 1, -1, -1):
+            reading = reader.read(plan.reachable, index)
+            for _ in reading:
+                pass
+            if reading.summary.end_lsn is not None:
+                return cls(reading.summary.end_lsn, problems)
+            problems[:0] = reading.problems
+        return cls(plan.segments[0].first_lsn, problems)
+
+    def is_before(self, lsn: int | None, plan: Plan) -> bool:
+        """Return True if the WAL ends before an LSN that a caller wants."""
+        return lsn is not None and lsn > next_record_lsn(self.lsn, plan.segment_bytes)
+
+
 class TableAtReader(DataSourceReader):
     """Read a relation as of an LSN; each task has some of its blocks."""
 
@@ -197,11 +263,20 @@ class TableAtReader(DataSourceReader):
 
 
 class ChangesReader(DataSourceReader):
-    """Read changes, row_history or problems; each task has some of the tables."""
+    """Read changes, row_history or problems; each task has some of the tables.
+
+    The driver plans once, and no task reads beyond the end that the driver saw. In a log that
+    grows, tasks would else have the tables as of different commits.
+    """
 
     def __init__(self, options: PastOptions) -> None:
-        self._options = options
-        self._commits = options.commits()  # at the driver, and once
+        self._options, self._plan = options, options.plan()
+        self._commits = options.commits(self._plan)
+        self._end, self._behind = self._commits.end, list[Problem]()
+        seen = _EndOfWal.of(open_files(options.path), self._plan)
+        self._is_short = seen.is_before(self._end, self._plan)
+        if self._end is None or self._is_short:
+            self._end, self._behind = seen.lsn, seen.problems
 
     def partitions(self) -> Sequence[InputPartition]:
         parts = 1 if self._options.table == "problems" else self._options.parts
@@ -210,15 +285,19 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Share), f"{partition=}"
         options = self._options
-        files, plan = open_files(options.path), options.plan()
-        start, end = self._commits.start, self._commits.end
+        files, plan = open_files(options.path), self._plan
+        start, end = self._commits.start, self._end
         met: list[Problem] = []
         on_problem = met.append if options.table == "problems" else options.on_problem
-        history = CatalogHistory.read(
-            files, plan, base=options.base, until=end, on_problem=on_problem
-        )
+        losses = FirstLoss(on_problem)
+        history = CatalogHistory.read(files, plan, base=options.base, until=end, on_problem=losses)
+        for problem in self._behind:
+            on_problem(problem)
         database = history.database(history.end_lsn, options.values.get("database"))
-        reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
+        reader = ChangeReader(
+            files, plan, history, database, options.base, on_problem=on_problem,
+            lost_from=losses.lsn,
+        )  # fmt: skip
         names = options.relations
         share = partition.part, partition.parts
         found = reader.find(names, start, end, share=share)
@@ -227,25 +306,18 @@ class ChangesReader(DataSourceReader):
         if self._commits.is_cut_off:
             missing.insert(0, reader.cut_off_range())
         if options.table == "problems":
-            places = (Problem(m.place, None, None, f"{m.kind}: {m.reason}") for m in missing)
-            if end is not None and not history.is_whole:
+            if self._is_short:
                 text = f"the WAL ends at {Lsn(history.end_lsn)}, before what was asked for"
-                met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
-            remarks = (
-                Problem(r.place, None, None, f"{r.kind}: {r.reason}", fatal=False)
-                for r in (*reader.remarks(), *reader.unsure(found.transactions()))
-            )
-            values = (
-                Problem(i.table, i.first_lsn, i.last_lsn, f"not complete: {i.shown}", fatal=False)
-                for i in found.incomplete()
-            )
-            yield problem_rows([*dict.fromkeys(met), *places, *remarks, *values])
+                asked = self._commits.end
+                met.append(Problem(files.shown(""), history.end_lsn, asked, text, fatal=False))
+            remarks = [*reader.remarks(), *reader.unsure(found.transactions())]
+            places = problems_of(missing, remarks)
+            values = problems_of_values(found.incomplete())
+            yield problem_rows([*dict.fromkeys(met), *places, *values])
             return
         options.refuse_missing(missing)
         if options.table == "row_history":
-            column, _, value = options.values["where"].partition("=")
-            own = [c for c in found.changes() if is_of_row(c, [(column.strip(), value)])]
-            yield from batches(own, database.name)
+            yield from batches(list(options.own_changes(found.changes())), database.name)
         else:
             yield from found.batches(database.name)
 

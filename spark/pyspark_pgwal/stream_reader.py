@@ -9,6 +9,10 @@ over. In a live log the offset is the end of the last record that is committed a
 Contract: two readings between the same two offsets have the same rows, since the archive below them
 no longer changes. If it does change, that is an error and not a repetition. It means that a new
 timeline begins before the end of the WAL that was read.
+
+Archivers that work in parallel put a segment before the one that precedes it. So a stream waits for
+a segment that is missing, while at most LATER_MAX later ones are there. A query that ends with what
+is there (availableNow) does not wait: it has no rows of the later ones, and must not seem complete.
 """
 
 from __future__ import annotations
@@ -25,15 +29,16 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_pgwal.batch import partitions_of, read_partition
 from pyspark_pgwal.pgwal_options import PgWalOptions, refuse_other_system
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_history.follow import log_end
 from walkeeper_wal.sources.live import LiveFiles
 from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import Plan
-from walkeeper_wal.sources.spill import is_followed
+from walkeeper_wal.sources.spill import is_followed, is_torn
 from walkeeper_wal.wal_errors import HistoryError
 
 Offset = dict[str, Any]
+LATER_MAX = 64
 
 
 class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,12 +68,32 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._plan()
         begin = lsn_of(start)
         refuse_other_system(self._options.path, start, plan.system_id)
-        _refuse_rewritten(plan, start)
+        refuse_rewritten(plan, start)
         _refuse_removed(plan, begin)
         end = self._end(plan, begin, self._segments_max(plan, limit))
         if self._target is not None and lsn_of(self._target) < lsn_of(end):
             end = self._target
-        return end if lsn_of(end) > begin else start
+        if lsn_of(end) > begin:
+            return end
+        if not self._is_live:
+            self._refuse_hole(plan, begin)
+        return start
+
+    def _refuse_hole(self, plan: Plan, read_to: int) -> None:
+        """Raise HistoryError if WAL that was read up to does not go on, and later WAL is there."""
+        size, segments = plan.segment_bytes, plan.segments
+        at = next((n for n, s in enumerate(segments) if s.first_lsn + size > read_to), None)
+        if at is None:
+            return
+        before, later = segments[at], plan.reachable[at + 1 :]
+        if later and later[0].first_lsn == before.first_lsn + size:
+            later = later[1:] if is_torn(self._files, later[0]) else ()
+        if len(later) > (LATER_MAX if self._target is None else 0):
+            raise HistoryError(
+                f"{self._files.shown(before.path)}: the segment after it is missing or damaged, "
+                f"and later WAL is there, from {Lsn(later[0].first_lsn)} on: put the segment into "
+                "the archive and start the query again, or begin a new checkpoint after it"
+            )
 
     def reportLatestOffset(self) -> Offset:
         plan = self._plan()
@@ -77,6 +102,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan()
         refuse_other_system(self._options.path, end, plan.system_id)
+        refuse_rewritten(plan, end)
         _refuse_removed(plan, lsn_of(start))
         part = plan.within(lsn_of(start), lsn_of(end))
         return partitions_of(part, self._options.segments_per_partition) if part else []
@@ -111,9 +137,10 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(plan, timeline, end)
 
     def _committed_end(self, plan: Plan, begin: int) -> Offset:
-        """Return the last segment's end if the log goes on after it, or the last record's end."""
+        """Return the last segment's end if its last record is whole, or the last record's end."""
         last = plan.segments[-1]
-        end = last.end_lsn if plan.behind else log_end(self._files, plan)
+        is_whole = is_followed(self._files, plan.reachable, len(plan.segments) - 1)
+        end = last.end_lsn if is_whole else log_end(self._files, plan)
         return offset_of(plan, last.timeline, max(begin, end))
 
 
@@ -135,15 +162,22 @@ def _refuse_removed(plan: Plan, read_to: int) -> None:
         )
 
 
-def _refuse_rewritten(plan: Plan, start: Offset) -> None:
-    """Raise HistoryError if a newer timeline begins before the end of what was read."""
-    read_to, timeline = lsn_of(start), start["timeline"]
+def refuse_rewritten(plan: Plan, offset: Offset) -> None:
+    """Raise HistoryError if the log up to an offset is not the one that was read."""
+    read_to, timeline = lsn_of(offset), offset["timeline"]
+    is_guess = plan.timeline > 1 and all(s.end_lsn >= LSN_MAX for s in plan.path)
+    if not is_guess and all(s.timeline != timeline for s in plan.path):
+        raise HistoryError(
+            f"WAL up to {offset['lsn']} was read on timeline {timeline}, and the log up to "
+            f"timeline {plan.timeline} was never on it: start a new checkpoint, or set the option "
+            "timeline"
+        )
     left = [s for s in plan.path if s.timeline == timeline and s.end_lsn < read_to]
     # Without its history file, a timeline is known by its segments.
     newer = [s for s in plan.segments
              if s.first_lsn + plan.segment_bytes <= read_to and s.timeline > timeline]  # fmt: skip
     if left or newer:
         raise HistoryError(
-            f"a newer timeline than {timeline} begins before {start['lsn']}, up to where WAL of "
+            f"a newer timeline than {timeline} begins before {offset['lsn']}, up to where WAL of "
             f"timeline {timeline} was read: start a new checkpoint, or set the option timeline"
         )

@@ -27,15 +27,27 @@ def reader(
     return PgWalStreamReader(PgWalOptions.parse(options))
 
 
+def live(root: Path) -> PgWalStreamReader:
+    """Return a reader that takes the folder for what safekeepers serve."""
+    made = PgWalStreamReader(PgWalOptions.parse({"path": str(root)}))
+    made._is_live = True
+    return made
+
+
 def starts(made: PgWalStreamReader) -> list[int]:
     """List where the records start that the stream gives until no more are new."""
-    at, found = made.initialOffset(), list[int]()
+    return starts_from(made, made.initialOffset())[0]
+
+
+def starts_from(made: PgWalStreamReader, at: Offset) -> tuple[list[int], Offset]:
+    """List the same from an offset on, and return the last offset."""
+    found = list[int]()
     while (then := made.latestOffset(at, ReadMaxFiles(1))) != at:
         for part in made.partitions(at, then):
             for batch in made.read(part):
                 found += batch["start_lsn"].to_pylist()
         at = then
-    return found
+    return found, at
 
 
 def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) -> None:
@@ -46,6 +58,27 @@ def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) ->
         end = whole[place]
         made = reader(tmp_path / str(number), str(Lsn(end)))
         assert starts(made) == [lsn for lsn in whole if lsn < end]
+
+
+def test_a_live_stream_waits_for_the_rest_of_a_record_that_crosses_over(tmp_path: Path) -> None:
+    """With one segment a trigger it went on to the segment's end, and the record was lost."""
+    maker = WalMaker(Random(3), segment_bytes=MB)
+    while maker.end_lsn < 2 * MB - 30_000:
+        maker.record(9000)
+    maker.record(80_000)
+    filled(maker, 3 * MB // 2)
+    files = files_of(maker)
+    (name, first), (behind, second), *_ = files.items()
+    made, found = live(lay(tmp_path, {name: first})), list[int]()
+    at = made.initialOffset()
+    for held in (100, 8192, 20_000, 2 * 8192 + 40_000, 200_000):
+        for path in tmp_path.glob("*.partial"):
+            path.unlink()
+        (tmp_path / f"{behind}.{2 * MB + held:016X}.partial").write_bytes(second[:held])
+        more, at = starts_from(made, at)
+        found += more
+    whole = [int(each.start_lsn) for each in maker.records if each.end_lsn <= 2 * MB + 200_000]
+    assert found == whole
 
 
 def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:
@@ -67,3 +100,58 @@ def test_offsets_of_before_have_no_system_and_go_on(tmp_path: Path) -> None:
     then = made.latestOffset(old, ReadMaxFiles(64))
     assert then == made.latestOffset(first, ReadMaxFiles(64)) != first
     assert made.partitions(old, then)
+
+
+def test_a_batch_that_comes_again_from_a_newer_timeline_is_refused(tmp_path: Path) -> None:
+    """After a restart Spark asks for its batch alone, and got the other timeline's rows."""
+    made = reader(tmp_path)
+    first = made.initialOffset()
+    then = made.latestOffset(first, ReadMaxFiles(64))
+    assert made.partitions(first, then)
+    newer = filled(WalMaker(Random(4), segment_bytes=MB, timeline=2), 5 * MB // 2)
+    lay(tmp_path, files_of(newer))
+    (tmp_path / "00000002.history").write_bytes(b"1\t0/180000\tno recovery target\n")
+    for restarted in (made, PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))):
+        with pytest.raises(HistoryError, match="a newer timeline than 1 begins before 0/3"):
+            restarted.partitions(first, then)
+
+
+def test_an_offset_of_a_timeline_that_the_log_was_never_on_is_refused(tmp_path: Path) -> None:
+    """With the option timeline the query went on in the other one, from where it was."""
+    made = reader(tmp_path)
+    first = made.initialOffset()
+    then = {**made.latestOffset(first, ReadMaxFiles(64)), "timeline": 2}
+    text = "was read on timeline 2, and the log up to timeline 1 was never on it"
+    with pytest.raises(HistoryError, match=text):
+        made.latestOffset(then, ReadMaxFiles(64))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_hole_in_the_archive_is_no_end_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    """A query of what is there ended well without the WAL after it, and others waited for ever."""
+    maker = filled(WalMaker(Random(3), segment_bytes=MB), 6 * MB)
+    files = files_of(maker)
+    hole, content = list(files.items())[2]
+    lay(tmp_path, files | {hole: bytes(MB)})
+    if not is_damaged:
+        (tmp_path / hole).unlink()
+    made, once = (PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)})) for _ in "ab")
+    once.prepareForTriggerAvailableNow()
+    found = starts(made)
+    assert found and max(found) < 2 * MB, "it waits for the segment"
+    text = "000000010000000000000002: the segment after it is missing or damaged, and later WAL"
+    with pytest.raises(HistoryError, match=text):
+        starts(once)
+    monkeypatch.setattr("pyspark_pgwal.stream_reader.LATER_MAX", 2)
+    with pytest.raises(HistoryError, match=text):
+        starts(made)
+    (tmp_path / hole).write_bytes(content)
+    again = PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))
+    again.prepareForTriggerAvailableNow()
+    complete = int(maker.end_lsn) // MB * MB
+    for reader_ in (made, again):
+        assert starts(reader_) == [
+            int(r.start_lsn) for r in maker.records if r.start_lsn < complete
+        ]

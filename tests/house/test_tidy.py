@@ -54,6 +54,7 @@ MAY_BE_UNREPEATABLE = (
     "restore/walkeeper_restore/standby_check/data_directory.py",
     "restore/walkeeper_restore/standby_check/replayed_wal.py",
     "analysis/walkeeper_wal/sources/live.py",
+    "analysis/walkeeper_replay/streams/one_stream.py",
     "analysis/walkeeper_wal/sources/safekeeper_link.py",
     "pager/walkeeper_pager/pager_daemon.py",
     "pager/walkeeper_pager/following.py",

@@ -11,6 +11,8 @@ import pytest
 from pyspark_pgwal.replayed_tables import past_reader
 from tests.replay.test_undescribed_postgres import copied, history, later_wal
 from tests.support.postgres_server import PostgresServer
+from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
@@ -94,3 +96,20 @@ def test_rows_of_unknown_blocks_are_in_the_exit_code(
     assert "its block was not known" in said
     code, out, said = history(capsys, "undo", "--table", "old", "--path", path)
     assert code == 1 and "-- not undone: delete of public.old" in out
+
+
+def test_row_history_does_not_pass_over_a_value_that_it_does_not_know(cubes: str) -> None:
+    """The row with the cube was left out, and no coverage could say so."""
+
+    def found(**options: str) -> list[tuple[str, str]]:
+        given = {"table": "row_history", "path": cubes, "relation": "shaped", "parts": "1"}
+        made = past_reader(given | options, None)
+        (part,) = made.partitions()
+        rows = pa.Table.from_batches(made.read(part), SCHEMA).to_pylist()
+        return [(row["operation"], dict(row["new"])["id"]) for row in rows]
+
+    with pytest.raises(HistoryError, match=r"by c may lack changes: insert of public\.shaped at"):
+        found(where="c=(1, 2)")
+    assert not found(where="c=(1, 2)", allowmissing="true")
+    assert found(where="id=3") == [("insert", "3")]
+    assert not found(where="nothing=3"), "no table has the column"

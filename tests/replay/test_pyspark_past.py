@@ -126,6 +126,28 @@ def test_heirs_that_are_not_named_and_new_values_are_problems(shop: Shop) -> Non
     assert [dict(row["new"]) for row in accepted] == [{"id": "1"}]
 
 
+def test_tasks_of_one_query_end_where_the_driver_saw_the_log_end(shop: Shop) -> None:
+    """Each task planned for itself: a later one had commits that an earlier one had not."""
+    tables = ("CREATE TABLE one (id int)", "CREATE TABLE other (id int)")
+    shop.run(*tables, "SELECT pg_switch_wal()")
+    both = "WITH x AS (INSERT INTO one VALUES ({0})) INSERT INTO other VALUES ({0})"
+    shop.run(both.format(1))
+    given = {"path": shop.wal, "table": "changes", "relation": "one,other", "parts": "2"}
+    readers = [past_reader({**given, **more}, None) for more in ({}, {"endlsn": "7F/0"})]
+    for reader in readers:
+        found: list[tuple[str, int]] = []
+        for number, part in enumerate(reader.partitions(), start=2):
+            batches: Iterator[Any] = reader.read(part)
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            found += [(row["table"], int(dict(row["new"])["id"])) for row in rows]
+            assert len({row["table"] for row in rows}) == 1, "each task has one table"
+            shop.run(both.format(number), "SELECT pg_switch_wal()")
+        assert {table for table, _ in found} == {"one", "other"}
+        ids = {table: sorted(n for t, n in found if t == table) for table, _ in found}
+        assert ids["one"] == ids["other"], ids
+    assert sorted(n for _, n in found) == [1, 1], "its driver had looked before the others"
+
+
 def test_changes_that_the_wal_does_not_describe_are_problems(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:

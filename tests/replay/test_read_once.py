@@ -28,7 +28,7 @@ from walkeeper_wal.sources.opening import open_files
 from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import Reading
 from walkeeper_wal.sources.threaded_reading import Part, SweepOptions, read_each
-from walkeeper_wal.wal_errors import HistoryError
+from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -162,6 +162,33 @@ def test_a_place_of_the_shuffle_that_got_no_group_has_no_rows(shop: Shop) -> Non
     options = PastOptions.parse({"path": shop.wal, "relation": "orders", "table": "table_at"})
     redo = read_once._redo_of(options.table_at(*options.place()), 2)()
     assert list(redo.terminate()) == []
+
+
+def test_a_table_is_never_redone_over_damage(
+    shop: Shop, reads: Counter[str], tmp_path: Path
+) -> None:
+    """With onError skip a damaged record was redone, and coverage called the rows complete."""
+    wal = Path(shutil.copytree(shop.wal, tmp_path / "wal"))
+    shop.run("CREATE TABLE worn (id int)")
+    first = shop.server.sql(f"SELECT pg_walfile_name('{shop.mark()}')")
+    shop.run("INSERT INTO worn SELECT generate_series(1, 40000)", "SELECT pg_switch_wal()")
+    names = [path.name for path in sorted(Path(shop.wal).glob("0*")) if path.name >= first]
+    for name in names:
+        shutil.copy(Path(shop.wal) / name, wal)
+    data = bytearray((wal / names[1]).read_bytes())
+    data[600_000] ^= 1
+    (wal / names[1]).write_bytes(data)
+    spark: Any = Here()
+    given = {"path": str(wal), "relation": "worn", "parts": "2", "onError": "skip"}
+    with pytest.raises(DamagedWal, match=f"{names[1]}: .*checksum in record"):
+        pa.Table.from_batches(table_at(spark, **given))
+
+
+def test_options_of_a_stream_are_refused(shop: Shop) -> None:
+    """They were taken and not heeded."""
+    spark: Any = Here()
+    with pytest.raises(HistoryError, match="changes has no option state in batch"):
+        changes(spark, path=shop.wal, state="s")
 
 
 @pytest.mark.parametrize("parts", ["1", "5"])

@@ -157,6 +157,22 @@ def test_the_state_follows_what_is_committed_and_the_spool_is_emptied(
         rewound.run(never)
 
 
+def test_two_queries_with_one_spool_keep_apart(log: Log, tmp_path: Path) -> None:
+    """Files of one range had one name: a query read the other's changes, or lost its own."""
+    spool = {"spool": str(tmp_path / "spool")}
+    whole = Query(log, tmp_path / "whole", spool)
+    early = Query(log, tmp_path / "early", {**spool, "relation": "early", "allowmissing": "true"})
+
+    def run_the_other(step: str) -> None:
+        if step == "made":
+            early.run(never, upto=whole.committed + 1)
+
+    whole.run(run_the_other)
+    early.run(never)
+    assert whole.rows() == log.expected([], None)
+    assert early.rows() == log.expected(["early"], None) and early.rows()
+
+
 def test_a_micro_batch_has_no_more_wal_than_asked_for(log: Log, tmp_path: Path) -> None:
     reader = Query(log, tmp_path).reader()
     assert reader.getDefaultReadLimit() == ReadMaxBytes(SEGMENT_BYTES)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from pyspark_pgwal.replayed_tables import past_reader
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 
@@ -332,6 +334,38 @@ def test_changes_after_missing_wal_are_not_complete(
     assert coverages[1].startswith("WAL before it is missing or damaged")
     code, out, _ = history(capsys, "undo", *where, "--on-error", "skip")
     assert code == 1 and "-- not undone: insert of public.t: WAL before it" in out
+
+
+def test_changes_of_a_damaged_record_are_not_complete(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """The second pass checks no CRC, so the damaged row was shown, and undone, as complete."""
+    server.sql("CREATE TABLE t (a text)", "INSERT INTO t VALUES ('before')")
+    with server.connect() as session:  # its commit is on a later page, which is read
+        begin(session, "INSERT INTO t VALUES ('damaged value')")
+        session.execute("INSERT INTO t SELECT repeat('long', 250) FROM generate_series(1, 20)")
+        session.execute("COMMIT")
+    server.sql("SELECT pg_switch_wal()")
+    wal = tmp_path / "wal"
+    wal.mkdir()
+    for segment in (server.data / "pg_wal").glob("0*"):
+        (wal / segment.name).write_bytes(segment.read_bytes().replace(b"damaged v", b"damagEd v"))
+    where = ("--path", str(wal), "--table", "t")
+    code, _, said = history(capsys, "changes", *where)
+    assert code == 1 and "checksum in record" in said
+    code, out, said = history(capsys, "changes", *where, "--on-error", "skip")
+    assert code == 0 and "checksum in record" in said
+    (first, *lines) = out.splitlines()[1:]
+    assert "before" in first and first.endswith("complete") and len(lines) == 21
+    assert all("WAL before it is missing or damaged" in line for line in lines)
+    code, out, _ = history(capsys, "undo", *where, "--on-error", "skip")
+    assert code == 1 and out.count("-- not undone: insert of public.t: WAL before it") == 21
+    given = {"path": str(wal), "table": "changes", "relation": "t", "parts": "1"}
+    made = past_reader({**given, "onerror": "skip"}, None)
+    (part,) = made.partitions()
+    batches: Iterator[Any] = made.read(part)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["coverage"] == "complete" for row in rows] == [True] + 21 * [False]
 
 
 def test_no_database_that_is_described_is_an_error_that_says_so(

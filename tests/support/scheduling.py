@@ -30,6 +30,7 @@ WITH_SPARK = (
     "tests/replay/test_pyspark_past.py",
     "tests/replay/test_read_once.py",
     "tests/replay/test_spark_changes_stream.py",
+    "tests/replay/test_spark_problems_stream.py",
     "tests/replay/test_spark_times.py",
 )
 # Seconds on two busy cores, of files that take 5 s and more.
@@ -102,6 +103,7 @@ SECONDS: Mapping[str, float] = {
     "tests/replay/test_read_once.py": 15,
     "tests/replay/test_redo_postgres.py": 20,
     "tests/replay/test_spark_changes_stream.py": 20,
+    "tests/replay/test_spark_problems_stream.py": 10,
     "tests/replay/test_spark_times.py": 25,
     "tests/replay/test_table_at_postgres.py": 25,
     "tests/replay/test_undescribed_postgres.py": 25,

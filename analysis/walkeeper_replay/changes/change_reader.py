@@ -48,7 +48,7 @@ from walkeeper_replay.changes.change_rows import (
 )
 from walkeeper_replay.changes.changed_values import changed_values
 from walkeeper_replay.changes.described_tables import DescribedTables
-from walkeeper_replay.changes.incomplete_changes import LOST
+from walkeeper_replay.changes.incomplete_changes import LOST, FirstLoss
 from walkeeper_replay.changes.lost_changes import LostChanges
 from walkeeper_replay.changes.table_owners import TableLife, TableOwners
 from walkeeper_replay.changes.undescribed import (
@@ -80,7 +80,7 @@ from walkeeper_replay.text.coverage import COMPLETE, reason
 from walkeeper_replay.tuples.row_versions import joined
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_wal.records.segment import Column
-from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.plan import Plan
 from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
 from walkeeper_wal.sources.wal_files import WalFiles
 from walkeeper_wal.wal_errors import HistoryError
@@ -107,7 +107,11 @@ class ChangeReader:
     later: Catalog | None = None
     """Catalogs that name labels, roles, and what regclass and its like print, or None."""
     _heaps: HeapFiles = field(default_factory=HeapFiles)
-    _lost_from: int | None = None
+    lost_from: int | None = None
+    """Where the pass for the catalogs met the first missing or damaged WAL, and read on."""
+
+    def __post_init__(self) -> None:
+        self._losses = FirstLoss(self.on_problem, self.lost_from)
 
     @cached_property
     def described(self) -> DescribedTables:
@@ -187,8 +191,8 @@ class ChangeReader:
         found = FoundChanges([piece for pieces in own for piece in pieces])
         if cut_off := self.cut_off(start_lsn, end):
             found.doubt(lambda rows: np.isin(rows["top_xid"], cut_off), CUT_OFF)
-        if self._lost_from is not None:
-            lost_from = self._lost_from
+        if self._losses.lsn is not None:
+            lost_from = self._losses.lsn
             found.doubt(lambda rows: rows["commit_lsn"] > lost_from, LOST)
         return found
 
@@ -358,7 +362,7 @@ class ChangeReader:
         store = self.store_of(files)
         pass_over(
             self.files, self.plan, [store.add, self._heaps.add],
-            until=end, check_crc=False, on_problem=self._noted, shortcut=self._shortcut(store),
+            until=end, check_crc=False, on_problem=self._losses, shortcut=self._shortcut(store),
         )  # fmt: skip
         return store
 
@@ -373,13 +377,6 @@ class ChangeReader:
             return store.wants(facts) or not all(map(described, others))
 
         return Shortcut(self.index, is_needed)
-
-    def _noted(self, problem: Problem) -> None:
-        """Note where the first WAL is missing, if the caller reads on."""
-        self.on_problem(problem)
-        if problem.fatal:
-            place = problem.start_lsn or 0
-            self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
 
     def _of_file(
         self,

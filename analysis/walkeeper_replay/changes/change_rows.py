@@ -257,6 +257,20 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
     return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
 
 
+def may_be_of_row(change: Change, column: str) -> bool:
+    """Return True if the row before or after a change has a value of the column that is not known.
+
+    Such a value is absent, or it is the bytes of a type that is not known.
+    """
+    if change.coverage == COMPLETE or change.operation == "truncate":
+        return False
+    sides = {"insert": [change.new], "delete": [change.old]}
+    for side in sides.get(change.operation, [change.old, change.new]):
+        if side is None or column not in side or (side[column] or "").startswith("\\x"):
+            return True
+    return False
+
+
 def batches(changes: Sequence[Change], database: str, size: int = BATCH_ROWS) -> Iterator[Any]:
     """Yield record batches of SCHEMA, of at most `size` rows."""
     for begin in range(0, len(changes), size):

@@ -131,6 +131,10 @@ class LoggedChanges:
         self._relations: dict[int, Described] = {}
         self._end_lsn = 0  # the end of the transaction that is being read
 
+    def has_column(self, table: Table, column: str) -> bool:
+        """Return whether a table of the change that `read` gave last has the column."""
+        return column in self._relations[table.oid].columns
+
     def read(self, begin: int, end: int) -> Iterator[Change]:
         """Yield the changes of entries in [begin, end).
 

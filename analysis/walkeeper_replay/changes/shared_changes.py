@@ -106,7 +106,7 @@ class SharedChanges:
     def _reader(self) -> ChangeReader:
         reader = ChangeReader(
             open_files(self.path), self.plan, self.history, self.database, self.base,
-            _lost_from=self.lost_from,
+            lost_from=self.lost_from,
         )  # fmt: skip
         reader.described.insists = bool(self.asked.names)
         return reader

@@ -8,7 +8,7 @@ show how. A place too many may be named: an unnamed file may be one of a TOAST t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from walkeeper_common.lsn import Lsn
@@ -18,6 +18,7 @@ from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Problem
 
 UNNAMED = (
     "this WAL does not say whose it is; if it is a table's, its changes are missing; give a base "
@@ -58,6 +59,19 @@ class Undescribed(NamedTuple):
     reason: str
     is_read_again: bool = False
     """A mirror, which reads such a table again, lacks nothing of it."""
+
+
+def problems_of(
+    missing: Iterable[Undescribed], remarks: Iterable[Undescribed],
+    span: tuple[int | None, int | None] = (None, None),
+) -> Iterator[Problem]:  # fmt: skip
+    """Yield a problem for each place that changes lack, and for each that they may lack.
+
+    `span` is the range of commits in which they were met, if it is known.
+    """
+    for fatal, places in ((True, missing), (False, remarks)):
+        for each in places:
+            yield Problem(each.place, *span, f"{each.kind}: {each.reason}", fatal)
 
 
 def undescribed_files(

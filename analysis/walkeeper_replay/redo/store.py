@@ -43,7 +43,7 @@ from walkeeper_replay.redo.redo_loops import loops
 from walkeeper_wal.records.segment import Bytes, Column
 from walkeeper_wal.sources.reading import Batch
 
-PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
+PAGES_AT_FIRST, RELATIONS_AT_FIRST = 1 << 12, 1 << 16
 EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25
 NO_LSNS = np.empty(0, np.int64)
 _ROOM = ("_event_rows", "_arena", "_chosen")
@@ -135,10 +135,10 @@ class PageStore:
         self.hash_slots = np.zeros(4 * PAGES_AT_FIRST, np.int32)
         self.images = np.empty((0, PAGE_BYTES), np.uint8)
         self.scratch = np.empty(PAGE_BYTES, np.uint8)
-        self._keys = np.zeros((RELATIONS_MAX, 2), np.int64)
-        self._values = np.full(RELATIONS_MAX, -1, np.int32)
-        self._recorded = np.zeros(RELATIONS_MAX, np.uint8)
-        self._whole = np.zeros(RELATIONS_MAX, np.uint8)
+        self._keys = np.zeros((RELATIONS_AT_FIRST, 2), np.int64)
+        self._values = np.full(RELATIONS_AT_FIRST, -1, np.int32)
+        self._recorded = np.zeros(RELATIONS_AT_FIRST, np.uint8)
+        self._whole = np.zeros(RELATIONS_AT_FIRST, np.uint8)
         records = self.record_level > 0
         self._event_rows = np.empty(EVENTS_MAX if records else 0, EVENT_ROW)
         self._arena = np.empty(ARENA_BYTES if records else 0, np.uint8)
@@ -177,14 +177,35 @@ class PageStore:
 
     def want(self, relation: Relation) -> int:
         """Return a relation's number in this store; its pages of the base are read."""
-        space = relation.tablespace << 32 | relation.database
-        at = loops.find_relation(self._keys, self._values, space, relation.relfilenode)
+        at = self._place_of(relation)
         if self._values[at] < 0:
-            self._keys[at] = space, relation.relfilenode
-            self._values[at] = self.counts[RELATIONS]
+            if 2 * (self.counts[RELATIONS] + 1) > len(self._values):
+                self._double_relations()
+                at = self._place_of(relation)
+            self._put_at(at, relation, int(self.counts[RELATIONS]))
             self.counts[RELATIONS] += 1
             self._enter_relations()
         return int(self._values[at])
+
+    def _place_of(self, relation: Relation) -> int:
+        space = relation.tablespace << 32 | relation.database
+        at = loops.find_relation(self._keys, self._values, space, relation.relfilenode)
+        return int(at)
+
+    def _put_at(self, at: int, relation: Relation, number: int) -> None:
+        self._keys[at] = relation.tablespace << 32 | relation.database, relation.relfilenode
+        self._values[at] = number
+
+    def _double_relations(self) -> None:
+        """Make room for as many relations again: half of the table's rows have to stay free."""
+        count = 2 * len(self._values)
+        self._keys, self._values = np.zeros((count, 2), np.int64), np.full(count, -1, np.int32)
+        for number, relation in enumerate(self.relations):
+            self._put_at(self._place_of(relation), relation, number)
+        more = np.zeros(count // 2, np.uint8)
+        self._recorded, self._whole = (
+            np.append(column, more) for column in (self._recorded, self._whole)
+        )
 
     def add(self, batch: Batch) -> None:
         """Redo one batch."""
@@ -218,6 +239,8 @@ class PageStore:
             )  # fmt: skip
             assert count or at == len(batch.blocks), "more relations than a store holds"
             self._enter_relations()
+            if at < len(batch.blocks):
+                self._double_relations()
             chosen = self._chosen[:count]
             if self.resets is not None:
                 chosen = self.resets.needed(batch, chosen)

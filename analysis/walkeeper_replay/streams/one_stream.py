@@ -1,15 +1,18 @@
-"""The folder of a stream's state, which one stream at a time may use."""
+"""The folder of a stream's state, which one stream at a time may use, and its name. A shell."""
 
 from __future__ import annotations
 
 import fcntl
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from walkeeper_wal.wal_errors import HistoryError
 
 STATE = "stream.state"
+_IS_NAME = re.compile("[0-9a-f]{32}")
 
 
 @contextmanager
@@ -24,3 +27,13 @@ def only_one(state: Path) -> Iterator[None]:
                 f"{state}: another stream uses this state: stop it, or name another folder"
             ) from None
         yield
+
+
+def name_of(state: Path) -> str:
+    """Return the name of a state, which no other one has. It is made with the state."""
+    path = state / "name"
+    found = path.read_text() if path.exists() else ""
+    if not _IS_NAME.fullmatch(found):
+        found = uuid4().hex
+        path.write_text(found)
+    return found

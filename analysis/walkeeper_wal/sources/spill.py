@@ -16,6 +16,7 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
 from walkeeper_wal.records.segment import (
     Bytes,
+    Pages,
     copy_payload,
     inspect_pages,
     page_at,
@@ -65,11 +66,22 @@ def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int)
     """
     if index + 1 >= len(segments):
         return False
-    front = _front(files, segments[index + 1].path, WAL_PAGE_BYTES)
-    pages = inspect_pages(page_headers(front), segments[index + 1].first_lsn)
-    return bool(pages.count and pages.good[0]) and (
-        read_spill(files, segments, index, pages.magic).complete
-    )
+    pages = _first_page(files, segments[index + 1])
+    return _is_good(pages) and read_spill(files, segments, index, pages.magic).complete
+
+
+def is_torn(files: WalFiles, segment: PlannedSegment) -> bool:
+    """Return whether a segment does not begin with a page of WAL of its place."""
+    return not _is_good(_first_page(files, segment))
+
+
+def _first_page(files: WalFiles, segment: PlannedSegment) -> Pages:
+    front = _front(files, segment.path, WAL_PAGE_BYTES)
+    return inspect_pages(page_headers(front), segment.first_lsn)
+
+
+def _is_good(pages: Pages) -> bool:
+    return bool(pages.count and pages.good[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from walkeeper_replay.catalogs.table_lives import TableLives
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes.commit_range import CommitRange
-from walkeeper_replay.changes.incomplete_changes import Incomplete, incomplete
+from walkeeper_replay.changes.incomplete_changes import FirstLoss, Incomplete, incomplete
 from walkeeper_replay.changes.later_names import in_later_names, renamed
 from walkeeper_replay.changes.table_owners import TableLife
 from walkeeper_replay.changes.undescribed import Undescribed
@@ -259,15 +259,15 @@ def _changes(
         archive.commit_times(plan), base, source.start_time, source.end_time,
         (source.start_lsn, source.end_lsn),
     )  # fmt: skip
-    start, end = chosen.start, chosen.end
+    start, end, losses = chosen.start, chosen.end, FirstLoss(archive.on_problem)
     history = CatalogHistory.read(
-        archive.files, plan, base=base, until=end, on_problem=archive.on_problem,
-        index=archive.index,
+        archive.files, plan, base=base, until=end, on_problem=losses, index=archive.index,
     )  # fmt: skip
     database = history.database(history.end_lsn, asked.database)
     reader = ChangeReader(
         archive.files, plan, history, database, base, on_problem=archive.on_problem,
         index=archive.index, later=None if later is None else later(database).catalog,
+        lost_from=losses.lsn,
     )  # fmt: skip
     for name, namesakes in _namesakes(tables, reader, start, end):
         on_namesakes(name, namesakes)

@@ -35,6 +35,7 @@ from tests.proof.mutants.revoking import REVOKING
 from tests.proof.mutants.scrubbing import SCRUBBING
 from tests.proof.mutants.slow_links import SLOW_LINKS
 from tests.proof.mutants.spares import SPARES
+from tests.proof.mutants.sparks import SPARKS
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.streaming import STREAMING
 from tests.proof.mutants.telling_record import TELLING
@@ -80,4 +81,5 @@ MUTANTS = (
     *NAMING,
     *REDOING,
     *STREAMING,
+    *SPARKS,
 )

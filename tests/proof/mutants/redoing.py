@@ -382,4 +382,31 @@ REDOING = (
         turns_red=STEPS + "a_copied_row_is_no_step_of_its_table",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "pager-reads-any-open-file",
+        "base_pages",
+        "no thread closes the file of the base backup that another one reads",
+        (Edit("BasePages.read", "self._lock", "threading.Lock()"),),
+        turns_red="tests/pager/test_base_pages.py::test_"
+        "a_page_is_of_its_own_file_whatever_other_threads_read_meanwhile",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pager-ends-at-an-older-timeline",
+        "following",
+        "the pager leaves a safekeeper that is on an older timeline for the next one",
+        (Edit("Following._check", "state.timeline < ours", "False"),),
+        turns_red="tests/pager/test_following.py::test_"
+        "a_safekeeper_that_missed_a_promotion_is_left_for_the_next_one",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "relations-lose-their-numbers",
+        "store",
+        "each relation of a store keeps its number when there is room for more",
+        (Edit("PageStore._double_relations", "enumerate(self.relations)", "()"),),
+        turns_red="tests/replay/test_many_relations.py::test_"
+        "each_wanted_relation_keeps_its_number_and_its_level",
+        why_named=NO_PAGES,
+    ),
 )

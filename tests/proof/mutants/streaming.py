@@ -14,7 +14,7 @@ STREAMING = (
         "state-ahead-of-the-checkpoint",
         "change_ranges",
         "a state that has read more than a query asks for is refused",
-        (Edit("ChangeRanges.write", "self._refuse_already_read(begin)"),),
+        (Edit("ChangeRanges._windows", "self._refuse_already_read(begin)"),),
         turns_red=SPARK + "the_state_follows_what_is_committed_and_the_spool_is_emptied",
         why_named=NO_TABLES,
     ),
