@@ -16,24 +16,38 @@ import pyarrow as pa
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.lakes.delta_maintenance import maintain_delta
 from walkeeper_replay.lakes.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
-from walkeeper_replay.lakes.lake_tables import APPLICATION, LSN, delta_api
+from walkeeper_replay.lakes.lake_tables import APPLICATION, DELTA_RETENTION_S, LSN, delta_api
 from walkeeper_replay.lakes.large_folds import Span
+from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.wal_errors import HistoryError
 
 _PUT, _TAKE, _ADD = 0, 1, 2
+_MERGE_BYTES = 32 << 20  # A MERGE writes whole files anew, so they are not large.
 _MICROSECONDS = 'Timestamp(Microsecond, Some("UTC"))'
 
 
 class DeltaMirrors(Mirrors):
     """The mirrors below one URL."""
 
+    retention_s = DELTA_RETENTION_S
+
     def __init__(self, url: str, mode: str, load: Load | None = None) -> None:
         """Open the tables at a path or a URL."""
         self._api = delta_api(url)
         super().__init__(url, ChangeFiles.open(url), mode, load)
+
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Merge small files of a table, and remove those that were replaced long ago."""
+        return maintain_delta(
+            self._api, self._url_of(name), retention, self._of_maintenance, _MERGE_BYTES
+        )
+
+    def _of_maintenance(self, target: Any) -> Any:
+        return self._api.CommitProperties(custom_metadata={LSN: str(Lsn(self._done(target)))})
 
     def _done(self, target: Any) -> int:
         return int(target.transaction_version(APPLICATION) or 0)
@@ -122,7 +136,10 @@ class DeltaMirrors(Mirrors):
         )
 
     def _url(self, table: Table) -> str:
-        return f"{self._root.rstrip('/')}/{table.shown}"
+        return self._url_of(table.shown)
+
+    def _url_of(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
 
     def _opened(self, table: Table) -> Any:
         try:

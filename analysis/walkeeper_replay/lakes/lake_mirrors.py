@@ -38,6 +38,7 @@ from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of
 from walkeeper_replay.lakes.column_numbers import ColumnNumbers
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
+from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
 from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
@@ -47,6 +48,7 @@ MIRROR, SCD2 = "mirror", "scd2"
 BEGAN, BEGAN_AT, ENDED, ENDED_AT = "valid_from_lsn", "valid_from", "valid_to_lsn", "valid_to"
 VALIDITY = {BEGAN: pa.int64(), BEGAN_AT: TIMESTAMP, ENDED: pa.int64(), ENDED_AT: TIMESTAMP}
 STEP = "__walkeeper_step"
+_OID = ".oid"
 _NAME = re.compile(r"[\w$-]+", re.ASCII)
 Load = Callable[[str], tuple[Table, Any, int]]
 """Return a table, its rows now with their coverage, and the LSN of now, by its name."""
@@ -60,12 +62,14 @@ class Notes(Protocol):
     def refuse_other(self, facts: dict[str, Any]) -> None: ...
     def beat(self, end: int, facts: dict[str, Any]) -> None: ...
     def keep(self, name: str, text: str) -> str: ...  # the text that was kept first
+    def kept(self, ending: str) -> list[str]: ...  # the names with this ending, without it
 
 
 class Mirrors(ABC):
     """Mirrors in one place of a lake. A subclass knows the tables of one format."""
 
     beat_s = 10.0
+    retention_s: int
 
     def __init__(self, shown: str, notes: Notes, mode: str, load: Load | None = None) -> None:
         """Begin with the notes of the tables; `load` reads a table again that was rewritten."""
@@ -77,6 +81,10 @@ class Mirrors(ABC):
     def _lake_name(self, table: Table) -> str:
         """Return the table's name in the lake, which is that of one table alone."""
         return table.shown
+
+    @abstractmethod
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Remove what no version of a table within the retention has."""
 
     @abstractmethod
     def _opened(self, table: Table) -> Any:
@@ -141,6 +149,10 @@ class Mirrors(ABC):
     def beat(self, end: int, facts: dict[str, Any]) -> None:
         """Record how far the log went, after all tables were written."""
         self.notes.beat(end, {**facts, "mode": self._mode})
+
+    def tables(self) -> list[str]:
+        """Return the names in the lake of all tables, also of those without changes in this run."""
+        return self.notes.kept(_OID)
 
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
@@ -307,7 +319,7 @@ class Mirrors(ABC):
         for name, text, why in (
             (f"{table.oid}.table", table.shown, "a mirror does not follow the new name"),
             (
-                f"{self._lake_name(table)}.oid",
+                f"{self._lake_name(table)}{_OID}",
                 f"{table.oid} {key}",
                 "a mirror is of one table and one key",
             ),

@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 SPARK = "tests/replay/test_spark_changes_stream.py::test_"
 PARTS = "tests/replay/test_spooled_parts.py::test_"
+KEPT = "tests/replay/test_table_maintenance.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -76,6 +77,116 @@ STREAMING = (
         "a share of a large transaction has no step from before its TRUNCATE",
         (Edit("LargeFold._fold", "self._cut is not None", "False"),),
         turns_red=LARGE + "a_large_transaction_is_mirrored_in_shares_and_once[Delta-mirror]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "maintenance-merges-a-few-files",
+        "table_maintenance",
+        "files are merged when they are many",
+        (Edit("merge_target", "count >= FILES_MIN", "True"),),
+        turns_red=KEPT + "files_are_merged_when_they_are_many_and_each_row_few_times",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "maintenance-merges-a-large-file-with-small-ones",
+        "table_maintenance",
+        "a large file waits for as much in small ones, so that a row is written anew a few times",
+        (Edit("merge_target", "size <= total", "True"),),
+        turns_red=KEPT + "a_row_is_written_anew_a_few_times_while_a_table_grows",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "vacuum-lite-of-a-delta-table",
+        "delta_maintenance",
+        "a checkpoint forgets what VACUUM LITE would remove",
+        (Edit("_vacuumed", "table.vacuum(dry_run=True, full=True)", "table.vacuum(dry_run=True)"),),
+        turns_red=KEPT + "a_file_that_a_checkpoint_forgot_is_removed",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "vacuum-among-files-of-others",
+        "delta_maintenance",
+        "no file of others below a table's URL is removed",
+        (Edit("_vacuumed", "full=not others", "full=True"),),
+        turns_red=KEPT + "files_of_others_below_a_delta_table_stay",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "default-retention-over-the-tables-own",
+        "delta_maintenance",
+        "a default retention gives way to the table's own",
+        (Edit("_unset", "not retention.is_asked", "False"),),
+        turns_red=KEPT + "a_default_retention_gives_way_to_the_tables_own",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "facts-of-changes-are-in-the-log-alone",
+        "lake_tables",
+        "a table of changes knows its log after its entries were removed",
+        (Edit("DeltaChanges._commit", "self._keep_facts()", "pass"),),
+        turns_red=KEPT + "delta_changes_know_their_log_when_its_entries_are_gone",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "snapshot-expires-by-its-own-age",
+        "iceberg_maintenance",
+        "a snapshot stays for the retention after another one took its place",
+        (Edit("expired_snapshots", "later.timestamp_ms", "each.timestamp_ms"),),
+        turns_red=KEPT + "a_reader_of_an_older_snapshot_within_the_retention_reads_on",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "files-of-a-tag-are-removed",
+        "iceberg_maintenance",
+        "a snapshot off the current line keeps its files",
+        (Edit("_kept_manifests", "[*line[-1:], *others]", "line[-1:]"),),
+        turns_red=KEPT + "a_snapshot_with_a_tag_keeps_its_files",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "files-of-merged-manifests-are-removed",
+        "iceberg_maintenance",
+        "a file stays if another manifest has it",
+        (
+            Edit(
+                "_remove_files",
+                "files.difference(*(_data_files(each, io) for each in kept.values()))",
+                "files",
+            ),
+        ),
+        turns_red=KEPT + "iceberg_changes_expire_and_know_their_position",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "expired-lists-are-not-noted",
+        "iceberg_maintenance",
+        "a death while files are removed leaves the names of the others",
+        (Edit("_expire", "change.set_properties({EXPIRED: names})", "names"),),
+        turns_red=KEPT + "a_death_while_files_are_removed_leaves_none_for_ever",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "maintenance-without-rest",
+        "stream_maintenance",
+        "maintenance takes a tenth of the time at most",
+        (Edit("StreamMaintenance.advance", "not is_resting", "True"),),
+        turns_red=KEPT + "a_table_is_maintained_each_ten_minutes_in_a_tenth_of_the_time",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "maintenance-forgets-its-times",
+        "stream_maintenance",
+        "a run with --once knows when the last one maintained a table",
+        (Edit("StreamMaintenance._maintain", "_write(self._path, self._last)", "pass"),),
+        turns_red=KEPT + "the_times_of_maintenance_survive_a_restart",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "maintenance-ends-the-stream",
+        "stream_maintenance",
+        "a failure of maintenance is told, and the stream goes on",
+        (Edit("StreamMaintenance._maintain", "Exception", "ZeroDivisionError"),),
+        turns_red=KEPT + "a_failure_of_maintenance_is_told_and_ends_nothing",
         why_named=NO_TABLES,
     ),
 )
