@@ -17,6 +17,12 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import ChangeFiles
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.lakes.delta_maintenance import maintain_delta
+from walkeeper_replay.lakes.far_dates import (
+    STATISTICS,
+    columns_with_statistics,
+    far_dates,
+    in_backticks,
+)
 from walkeeper_replay.lakes.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
 from walkeeper_replay.lakes.lake_tables import APPLICATION, DELTA_RETENTION_S, LSN, delta_api
 from walkeeper_replay.lakes.large_folds import Span
@@ -38,6 +44,8 @@ class DeltaMirrors(Mirrors):
     def __init__(self, url: str, mode: str, load: Load | None = None) -> None:
         """Open the tables at a path or a URL."""
         self._api = delta_api(url)
+        self._new: dict[int, dict[str, str]] = {}
+        """Properties of tables that the next write makes."""
         super().__init__(url, ChangeFiles.open(url), mode, load)
 
     def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
@@ -56,6 +64,7 @@ class DeltaMirrors(Mirrors):
         return pa.schema([plain(field) for field in pa.schema(target.schema().to_arrow())])
 
     def _merge_rows(self, table: Table, rows: Any, there: Column, target: Any, end: int) -> None:
+        target = self._prepared(table, rows.schema, far_dates(rows), target)
         names = rows.column_names
         source = rows.append_column(STEP, pa.array(np.where(there, _PUT, _TAKE)))
         merged = target.merge(
@@ -75,6 +84,7 @@ class DeltaMirrors(Mirrors):
     ) -> None:  # fmt: skip
         source = self._schema(target).append(pa.field(STEP, pa.int64())).empty_table()
         if added is not None:
+            target = self._prepared(table, added.schema, far_dates(added), target)
             source = pa.concat_tables([_stepping(added, _ADD), _stepping(closed, _TAKE)])
         names = [name for name in source.column_names if name != STEP]
         merged = target.merge(
@@ -98,10 +108,26 @@ class DeltaMirrors(Mirrors):
         except self._api.exceptions.DeltaError as error:
             raise HistoryError(f"{self._root}: {error}") from error
 
+    def _prepared(self, table: Table, schema: Any, far: set[str], target: Any) -> Any:
+        if not far:
+            return target
+        wanted = {STATISTICS: columns_with_statistics(schema, table.key)}
+        if target is None:
+            self._new[table.oid] = wanted
+        elif target.metadata().configuration.get(STATISTICS) != wanted[STATISTICS]:
+            target.alter.set_table_properties(
+                wanted, commit_properties=self._of_maintenance(target)
+            )
+            return self._opened(table)
+        return target
+
     def _overwrite(self, table: Table, rows: Any, end: int) -> None:
+        if far := far_dates(rows):
+            self._prepared(table, rows.schema, far, self._opened(table))
         try:
             self._api.write_deltalake(
                 self._url(table), rows, mode="overwrite", schema_mode="overwrite",
+                configuration=self._new.pop(table.oid, None),
                 commit_properties=self._properties(end),
             )  # fmt: skip
         except self._api.exceptions.DeltaError as error:
@@ -124,6 +150,7 @@ class DeltaMirrors(Mirrors):
                 self._url(table), pa.RecordBatchReader.from_batches(schema, batches),
                 mode="overwrite", schema_mode="overwrite" if target is None else "merge",
                 predicate=None if target is None or span is None else _within(span),
+                configuration=self._new.pop(table.oid, None),
                 commit_properties=self._properties(end),
             )  # fmt: skip
         except self._api.exceptions.DeltaError as error:
@@ -162,11 +189,11 @@ def _within(span: Span) -> str:
 
 
 def _same(key: Sequence[str]) -> str:
-    return " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
+    return " AND ".join(f"t.{in_backticks(name)} = s.{in_backticks(name)}" for name in key)
 
 
 def _taken(names: Sequence[str]) -> dict[str, str]:
-    return {f"t.`{name}`": f"s.`{name}`" for name in names}
+    return {f"t.{in_backticks(name)}": f"s.{in_backticks(name)}" for name in names}
 
 
 def _stepping(rows: Any, step: int) -> Any:

@@ -134,6 +134,10 @@ class Mirrors(ABC):
         Make the table if there is none. The rows are tables of this schema.
         """
 
+    def _prepared(self, table: Table, schema: Any, far: set[str], target: Any) -> Any:
+        """Return the lake's table, prepared for far dates in these columns."""
+        return target
+
     def position(self) -> int:
         """Return the LSN up to which all tables have the changes."""
         return self.notes.position()
@@ -232,7 +236,9 @@ class Mirrors(ABC):
         if target is not None and not (is_emptied and self._mode == MIRROR):
             for group in row_groups(_Batches(self._scan(target, span), schema), bytes_max):
                 fold.take_there(group)
-        self._replace(table, schema, self._large_rows(fold, table, schema), target, span, end)
+        rows = self._large_rows(fold, table, schema)
+        target = self._prepared(table, schema, fold.far_dates, target)
+        self._replace(table, schema, rows, target, span, end)
 
     def _large_rows(self, fold: LargeFold, table: Table, schema: Any) -> Iterator[Any]:
         """Yield the rows of the lake's table after a large commit, share after share."""

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 SPARK = "tests/replay/test_spark_changes_stream.py::test_"
 PARTS = "tests/replay/test_spooled_parts.py::test_"
 KEPT = "tests/replay/test_table_maintenance.py::test_"
+DELTA = "tests/replay/test_delta_mirrors.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -187,6 +188,46 @@ STREAMING = (
         "a failure of maintenance is told, and the stream goes on",
         (Edit("StreamMaintenance._maintain", "Exception", "ZeroDivisionError"),),
         turns_red=KEPT + "a_failure_of_maintenance_is_told_and_ends_nothing",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "mirror-writes-statistics-of-far-dates",
+        "far_dates",
+        "a date that delta-rs cannot write into statistics is left out of them",
+        (Edit("DeltaMirrors._prepared", "not far", "True"),),
+        turns_red=DELTA + "infinite_dates_are_written_and_stay_through_later_commits",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "large-commit-writes-statistics-of-far-dates",
+        "far_dates",
+        "a large transaction may have such dates, too",
+        (Edit("LargeFold.take", "far_dates(rows)", "set()"),),
+        turns_red=DELTA + "a_large_transaction_may_have_infinite_dates",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "minus-zero-is-another-key",
+        "change_folds",
+        "0 and -0 are one key",
+        (Edit("codes_of", "without_minus_zero(rows[name])", "rows[name]"),),
+        turns_red=DELTA + "zero_and_minus_zero_are_one_key[type_0]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "minus-zero-is-in-another-share",
+        "large_folds",
+        "0 and -0 are in one share of a large transaction",
+        (Edit("_sums", "pa.types.is_floating(type_)", "False"),),
+        turns_red=DELTA + "zero_and_minus_zero_are_one_key[type_0]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "merge-reads-a-backtick-as-the-end",
+        "delta_mirrors",
+        "a column's name may have a backtick",
+        (Edit("in_backticks", 'name.replace("`", "``")', "name"),),
+        turns_red=DELTA + "infinite_dates_are_written_and_stay_through_later_commits",
         why_named=NO_TABLES,
     ),
 )
