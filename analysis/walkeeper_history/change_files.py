@@ -251,6 +251,10 @@ class ChangeFiles:
         self.objects.make(name, text.encode())
         return (self.objects.get(name) or b"").decode()
 
+    def put(self, name: str, text: str) -> None:
+        """Write a file with this text, in place of an earlier one."""
+        self.objects.put(name, text.encode())
+
     def kept(self, ending: str) -> list[str]:
         """Return the names of files with this ending, without it."""
         names = self.objects.names()

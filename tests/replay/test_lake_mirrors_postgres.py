@@ -267,6 +267,13 @@ REFUSED = {
         "ALTER TABLE {0} RENAME c TO b; UPDATE {0} SET a = 3 WHERE id = 1",
         "public.exchanged: column",
     ),
+    "recast": (  # No row is written anew, and 10.1.2.3/32 is 10.1.2.3 now.
+        "CREATE TABLE {0} (id int PRIMARY KEY, a cidr, t text); "
+        "INSERT INTO {0} VALUES (1, '10.1.2.3'), (2, '10.1.2.4'); SELECT pg_switch_wal(); "
+        "ALTER TABLE {0} ALTER t TYPE varchar; UPDATE {0} SET t = 'x'; SELECT pg_switch_wal(); "
+        "ALTER TABLE {0} ALTER a TYPE inet; UPDATE {0} SET id = 3 WHERE id = 1",
+        "was of type cidr, and now it is of type inet",
+    ),
     "renamed": (
         "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "
         "SELECT pg_switch_wal(); ALTER TABLE {0} RENAME TO other; UPDATE other SET id = 3",

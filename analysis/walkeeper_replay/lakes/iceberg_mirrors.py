@@ -76,6 +76,10 @@ class NamespaceNotes:
             found = self._all()
         return found[name]
 
+    def put(self, name: str, text: str) -> None:
+        """Set a property, in place of an earlier text."""
+        self._set({name: text})
+
     def kept(self, ending: str) -> list[str]:
         """Return the names of properties with this ending, without it."""
         return [name.removesuffix(ending) for name in self._all() if name.endswith(ending)]

@@ -36,6 +36,7 @@ from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
 from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
 from walkeeper_replay.lakes.column_numbers import ColumnNumbers
+from walkeeper_replay.lakes.column_types import ColumnTypes
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
@@ -62,6 +63,7 @@ class Notes(Protocol):
     def refuse_other(self, facts: dict[str, Any]) -> None: ...
     def beat(self, end: int, facts: dict[str, Any]) -> None: ...
     def keep(self, name: str, text: str) -> str: ...  # the text that was kept first
+    def put(self, name: str, text: str) -> None: ...  # in place of an earlier one
     def kept(self, ending: str) -> list[str]: ...  # the names with this ending, without it
 
 
@@ -77,6 +79,7 @@ class Mirrors(ABC):
         self.load_again = load
         self._noted: dict[int, tuple[str, tuple[str, ...]]] = {}
         self._numbers = ColumnNumbers(notes.keep, shown)
+        self._types = ColumnTypes(notes, shown)
 
     def _lake_name(self, table: Table) -> str:
         """Return the table's name in the lake, which is that of one table alone."""
@@ -162,6 +165,7 @@ class Mirrors(ABC):
         """Write a table's rows as of `lsn`, in place of those that are there."""
         self._refuse_table(table)
         self._numbers.refuse_others(table)
+        self._types.refuse_others(table)
         if not (known := coverage_of(rows)).has_all:
             raise HistoryError(
                 f"{table.shown} at {Lsn(lsn)} is not known whole: {known}; give a base backup "
@@ -379,6 +383,7 @@ class Mirrors(ABC):
                     "begin anew with another --to"
                 )
             self._numbers.refuse_others(piece.table)
+            self._types.refuse_others(piece.table)
             known = own
         return known
 

@@ -7,6 +7,8 @@ from tests.proof.mutants.mutant import Edit, Mutant
 SPARK = "tests/replay/test_spark_changes_stream.py::test_"
 PARTS = "tests/replay/test_spooled_parts.py::test_"
 KEPT = "tests/replay/test_table_maintenance.py::test_"
+TYPES = "tests/replay/test_column_types.py::test_"
+MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 DELTA = "tests/replay/test_delta_mirrors.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
@@ -228,6 +230,39 @@ STREAMING = (
         "a column's name may have a backtick",
         (Edit("in_backticks", 'name.replace("`", "``")', "name"),),
         turns_red=DELTA + "infinite_dates_are_written_and_stay_through_later_commits",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "mirror-takes-another-types-texts",
+        "column_types",
+        "rows of one file have the texts of one type",
+        (Edit("ColumnTypes.refuse_others", 'before["file"] == table.file.relfilenode', "False"),),
+        turns_red=TYPES
+        + "a_type_with_other_texts_in_the_same_file_is_refused_by_each_later_stream",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "new-file-needs-the-old-types",
+        "column_types",
+        "a file that was written anew may have other types",
+        (Edit("ColumnTypes.refuse_others", 'before["file"] == table.file.relfilenode', "True"),),
+        turns_red=TYPES + "a_file_that_was_written_anew_may_have_other_types",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "changes-of-types-are-not-compared",
+        "column_types",
+        "a mirror compares the types of each change",
+        (Edit("Mirrors._refuse_schemas", "self._types.refuse_others(piece.table)", "pass"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[recast]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "first-rows-have-no-types",
+        "column_types",
+        "a mirror notes the types of the rows with which it begins",
+        (Edit("Mirrors.load", "self._types.refuse_others(table)", "pass"),),
+        turns_red=TYPES + "the_first_rows_of_a_mirror_have_types",
         why_named=NO_TABLES,
     ),
 )
