@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from tests.support.waiting import LIMIT_S, wait_until
-from walkeeper_cli.history.stream_maintenance import EVERY_S, REST, StreamMaintenance
 from walkeeper_replay.changes.change_rows import SCHEMA
 from walkeeper_replay.lakes import iceberg_maintenance
 from walkeeper_replay.lakes.delta_mirrors import DeltaMirrors
@@ -412,80 +411,3 @@ def test_iceberg_changes_expire_and_know_their_position(tmp_path: Path) -> None:
     assert again.position() == 5
     rows = catalog_in(tmp_path).load_table("db.changes").scan().to_arrow()
     assert sorted(rows["start_lsn"].to_pylist()) == [1, 2, 3, 4, 5]
-
-
-# Times
-
-
-class FakeLake:
-    """Two tables, and a clock that their maintenance takes time of."""
-
-    retention_s = 60
-
-    def __init__(self) -> None:
-        self.now_s, self.took_s = 1000.0, 1.0
-        self.done: list[str] = []
-        self.names = ["a", "b"]
-        self.answer: Maintained | Exception = Maintained()
-
-    def tables(self) -> list[str]:
-        return self.names
-
-    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
-        self.done.append(name)
-        self.now_s += self.took_s
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def maintenance(self, path: Path) -> StreamMaintenance:
-        return StreamMaintenance(self, HOUR, path, lambda: self.now_s)
-
-
-def test_a_table_is_maintained_each_ten_minutes_in_a_tenth_of_the_time(tmp_path: Path) -> None:
-    lake = FakeLake()
-    maintenance = lake.maintenance(tmp_path / "times")
-    maintenance.advance()
-    maintenance.advance()
-    assert lake.done == ["a"]
-    lake.now_s += REST * lake.took_s
-    maintenance.advance()
-    assert lake.done == ["a", "b"]
-    lake.now_s = 1000.0 + EVERY_S
-    maintenance.advance()
-    assert lake.done == ["a", "b"]
-    lake.now_s += lake.took_s
-    maintenance.advance()
-    assert lake.done == ["a", "b", "a"]
-
-
-def test_the_times_of_maintenance_survive_a_restart(tmp_path: Path) -> None:
-    lake = FakeLake()
-    lake.maintenance(tmp_path / "times").finish()
-    assert lake.done == ["a", "b"]
-    lake.maintenance(tmp_path / "times").finish()
-    assert lake.done == ["a", "b"]
-    lake.now_s = 5.0  # The clock was set back.
-    lake.maintenance(tmp_path / "times").finish()
-    assert lake.done == ["a", "b"] * 2
-    (tmp_path / "times").write_text("[1")
-    lake.maintenance(tmp_path / "times").finish()
-    assert lake.done == ["a", "b"] * 3
-
-
-def test_a_failure_of_maintenance_is_told_and_ends_nothing(tmp_path: Path, capsys: Output) -> None:
-    lake = FakeLake()
-    lake.answer = OSError("no room")
-    lake.maintenance(tmp_path / "times").finish()
-    told = capsys.readouterr().err
-    assert "a: its maintenance failed, and is tried again in 10 minutes: no room" in told
-    assert lake.done == ["a", "b"]
-    lake.answer = Maintained(1, 40, 2, 3, "a remark")
-    lake.now_s += EVERY_S
-    maintenance = lake.maintenance(tmp_path / "times")
-    maintenance.finish()
-    lake.now_s += EVERY_S
-    maintenance.finish()
-    told = capsys.readouterr().err
-    assert told.count("a: 40 files merged into 2, 3 snapshots expired, 1 file removed\n") == 2
-    assert told.count("a: a remark") == 1

@@ -10,6 +10,7 @@ KEPT = "tests/replay/test_table_maintenance.py::test_"
 TYPES = "tests/replay/test_column_types.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 DELTA = "tests/replay/test_delta_mirrors.py::test_"
+STREAMED = "tests/replay/test_stream_maintenance.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -173,7 +174,7 @@ STREAMING = (
         "stream_maintenance",
         "maintenance takes a tenth of the time at most",
         (Edit("StreamMaintenance.advance", "not is_resting", "True"),),
-        turns_red=KEPT + "a_table_is_maintained_each_ten_minutes_in_a_tenth_of_the_time",
+        turns_red=STREAMED + "a_table_is_maintained_each_ten_minutes_in_a_tenth_of_the_time",
         why_named=NO_TABLES,
     ),
     Mutant(
@@ -181,7 +182,7 @@ STREAMING = (
         "stream_maintenance",
         "a run with --once knows when the last one maintained a table",
         (Edit("StreamMaintenance._maintain", "_write(self._path, self._last)", "pass"),),
-        turns_red=KEPT + "the_times_of_maintenance_survive_a_restart",
+        turns_red=STREAMED + "the_times_of_maintenance_survive_a_restart",
         why_named=NO_TABLES,
     ),
     Mutant(
@@ -189,7 +190,7 @@ STREAMING = (
         "stream_maintenance",
         "a failure of maintenance is told, and the stream goes on",
         (Edit("StreamMaintenance._maintain", "Exception", "ZeroDivisionError"),),
-        turns_red=KEPT + "a_failure_of_maintenance_is_told_and_ends_nothing",
+        turns_red=STREAMED + "a_failure_of_maintenance_is_told_and_ends_nothing",
         why_named=NO_TABLES,
     ),
     Mutant(
@@ -263,6 +264,25 @@ STREAMING = (
         "a mirror notes the types of the rows with which it begins",
         (Edit("Mirrors.load", "self._types.refuse_others(table)", "pass"),),
         turns_red=TYPES + "the_first_rows_of_a_mirror_have_types",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "retention-of-no-time",
+        "stream_maintenance",
+        "a retention under which queries fail is refused",
+        (Edit("KeptFor.convert", "seconds < _RETENTION_MIN_S", "False"),),
+        turns_red=STREAMED + "a_retention_under_which_queries_fail_is_refused[none]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "stream-maintains-no-table",
+        "stream_maintenance",
+        "a stream with a retention maintains its tables, with --once at its end",
+        (
+            Edit("Streaming.run", "self._maintenance.finish()", "pass"),
+            Edit("Streaming._maintain", "self._maintenance.advance()", "pass"),
+        ),
+        turns_red=MIRRORS + "a_mirror_is_the_servers_table_through_deaths[Delta-mirror]",
         why_named=NO_TABLES,
     ),
 )
