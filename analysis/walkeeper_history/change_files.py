@@ -251,6 +251,15 @@ class ChangeFiles:
         self.objects.make(name, text.encode())
         return (self.objects.get(name) or b"").decode()
 
+    def put(self, name: str, text: str) -> None:
+        """Write a file with this text, in place of an earlier one."""
+        self.objects.put(name, text.encode())
+
+    def kept(self, ending: str) -> list[str]:
+        """Return the names of files with this ending, without it."""
+        names = self.objects.names()
+        return [name.removesuffix(ending) for name in names if name.endswith(ending)]
+
     def write(self, changes: Any, begin: int, end: int) -> None:
         """Write the changes of one range; raise HistoryError if a file has a part of it already."""
         name = f"changes-{begin:016X}-{end:016X}.parquet"

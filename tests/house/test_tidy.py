@@ -41,6 +41,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/commands/standby_check.py",
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history/stream.py",
+    "cli/walkeeper_cli/history/stream_maintenance.py",
     "cli/walkeeper_cli/history/tail.py",
     "proposer/walkeeper_proposer/member_changes.py",
     "proposer/walkeeper_proposer/repairs.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,6 +20,7 @@ from walkeeper_cli.program import run
 from walkeeper_replay.lakes.delta_mirrors import DeltaMirrors
 from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lakes.lake_mirrors import MIRROR, SCD2, Mirrors
+from walkeeper_replay.lakes.table_maintenance import Retention
 from walkeeper_replay.streams.change_windows import ChangeStream, Scope
 
 pytest.importorskip("deltalake", reason="pip install 'walkeeper[lake]'")
@@ -175,7 +177,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 
 def streamed(log: Log, folder: Path, lake: Lake, mode: str) -> None:
-    asked = streaming.Asked(log.scope(), folder / "state", 1 << 20, True, 1.0, False, mode)
+    asked = streaming.Asked(
+        log.scope(), folder / "state", 1 << 20, True, 1.0, False, mode, retention=Retention(86400)
+    )
     streaming.stream(log.source(), asked, lake.sink(mode))
 
 
@@ -211,6 +215,8 @@ def test_a_mirror_is_the_servers_table_through_deaths(
         except Died:
             deaths += 1
     assert deaths >= 3
+    maintained = json.loads((tmp_path / "state" / "maintenance.json").read_text())
+    assert set(maintained) == set(lake.sink(mode).tables()) and len(maintained) == len(TABLES)
     for name in TABLES:
         rows, names = read(lake, name)
         if mode == SCD2:
@@ -266,6 +272,13 @@ REFUSED = {
         "ALTER TABLE {0} RENAME a TO c; ALTER TABLE {0} RENAME b TO a; "
         "ALTER TABLE {0} RENAME c TO b; UPDATE {0} SET a = 3 WHERE id = 1",
         "public.exchanged: column",
+    ),
+    "recast": (  # No row is written anew, and 10.1.2.3/32 is 10.1.2.3 now.
+        "CREATE TABLE {0} (id int PRIMARY KEY, a cidr, t text); "
+        "INSERT INTO {0} VALUES (1, '10.1.2.3'), (2, '10.1.2.4'); SELECT pg_switch_wal(); "
+        "ALTER TABLE {0} ALTER t TYPE varchar; UPDATE {0} SET t = 'x'; SELECT pg_switch_wal(); "
+        "ALTER TABLE {0} ALTER a TYPE inet; UPDATE {0} SET id = 3 WHERE id = 1",
+        "was of type cidr, and now it is of type inet",
     ),
     "renamed": (
         "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "

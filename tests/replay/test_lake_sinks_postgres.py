@@ -51,7 +51,8 @@ class Delta:
     def commits(self) -> list[str]:
         import deltalake
 
-        return [commit[LSN] for commit in deltalake.DeltaTable(self.url).history()]
+        commits = deltalake.DeltaTable(self.url).history()
+        return [commit[LSN] for commit in commits if commit["operation"] == "WRITE"]
 
 
 class Iceberg:

@@ -178,12 +178,19 @@ def codes_of(rows: Any, key: Sequence[str]) -> Column:
     """Return a number for each row: two rows have the same if their keys are the same."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in key:
-        column = pc.dictionary_encode(rows[name].combine_chunks())
+        column = pc.dictionary_encode(without_minus_zero(rows[name]).combine_chunks())
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         own = pc.fill_null(column.indices, len(column.dictionary)).to_numpy(zero_copy_only=False)
         _, codes = np.unique(codes * (len(column.dictionary) + 1) + own, return_inverse=True)
     return codes
+
+
+def without_minus_zero(column: Any) -> Any:
+    """Return a column of a key in which -0 is 0: PostgreSQL and the lakes take them for one key."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.add(column, pa.scalar(0.0, column.type))
 
 
 def has_key_of(rows: Any, others: Any, key: Sequence[str]) -> Column:

@@ -23,9 +23,17 @@ import pyarrow.compute as pc
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.lakes.change_folds import has_key_of
+from walkeeper_replay.lakes.iceberg_maintenance import maintain_iceberg
 from walkeeper_replay.lakes.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
-from walkeeper_replay.lakes.lake_tables import FACTS, LSN, iceberg_catalog, refuse_facts
+from walkeeper_replay.lakes.lake_tables import (
+    FACTS,
+    ICEBERG_RETENTION_S,
+    LSN,
+    iceberg_catalog,
+    refuse_facts,
+)
 from walkeeper_replay.lakes.large_folds import Span
+from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -68,6 +76,14 @@ class NamespaceNotes:
             found = self._all()
         return found[name]
 
+    def put(self, name: str, text: str) -> None:
+        """Set a property, in place of an earlier text."""
+        self._set({name: text})
+
+    def kept(self, ending: str) -> list[str]:
+        """Return the names of properties with this ending, without it."""
+        return [name.removesuffix(ending) for name in self._all() if name.endswith(ending)]
+
     def _all(self) -> dict[str, str]:
         found: dict[str, str] = self._catalog.load_namespace_properties(self._namespace)
         return found
@@ -78,6 +94,8 @@ class NamespaceNotes:
 
 class IcebergMirrors(Mirrors):
     """The mirrors in one namespace."""
+
+    retention_s = ICEBERG_RETENTION_S
 
     def __init__(
         self, catalog: str, namespace: str, mode: str, load: Load | None = None, *,
@@ -94,6 +112,12 @@ class IcebergMirrors(Mirrors):
 
     def _name(self, table: Table) -> str:
         return f"{self._namespace}.{self._lake_name(table)}"
+
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Expire older snapshots of a table, and remove the files that only they had."""
+        if not self._catalog.table_exists(full := f"{self._namespace}.{name}"):
+            return Maintained()
+        return maintain_iceberg(self._catalog.load_table(full), retention, int(now_s * 1000))
 
     def _opened(self, table: Table) -> Any:
         # A table without a position has nothing yet: the stream died before its first commit.

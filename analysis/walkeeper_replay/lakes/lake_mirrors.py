@@ -36,8 +36,10 @@ from walkeeper_replay.catalogs.catalog import Attribute, Table
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
 from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
 from walkeeper_replay.lakes.column_numbers import ColumnNumbers
+from walkeeper_replay.lakes.column_types import ColumnTypes
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
+from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
 from walkeeper_replay.table_at import coverage_of
 from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_wal.records.segment import Column
@@ -47,6 +49,7 @@ MIRROR, SCD2 = "mirror", "scd2"
 BEGAN, BEGAN_AT, ENDED, ENDED_AT = "valid_from_lsn", "valid_from", "valid_to_lsn", "valid_to"
 VALIDITY = {BEGAN: pa.int64(), BEGAN_AT: TIMESTAMP, ENDED: pa.int64(), ENDED_AT: TIMESTAMP}
 STEP = "__walkeeper_step"
+_OID = ".oid"
 _NAME = re.compile(r"[\w$-]+", re.ASCII)
 Load = Callable[[str], tuple[Table, Any, int]]
 """Return a table, its rows now with their coverage, and the LSN of now, by its name."""
@@ -60,12 +63,15 @@ class Notes(Protocol):
     def refuse_other(self, facts: dict[str, Any]) -> None: ...
     def beat(self, end: int, facts: dict[str, Any]) -> None: ...
     def keep(self, name: str, text: str) -> str: ...  # the text that was kept first
+    def put(self, name: str, text: str) -> None: ...  # in place of an earlier one
+    def kept(self, ending: str) -> list[str]: ...  # the names with this ending, without it
 
 
 class Mirrors(ABC):
     """Mirrors in one place of a lake. A subclass knows the tables of one format."""
 
     beat_s = 10.0
+    retention_s: int
 
     def __init__(self, shown: str, notes: Notes, mode: str, load: Load | None = None) -> None:
         """Begin with the notes of the tables; `load` reads a table again that was rewritten."""
@@ -73,10 +79,15 @@ class Mirrors(ABC):
         self.load_again = load
         self._noted: dict[int, tuple[str, tuple[str, ...]]] = {}
         self._numbers = ColumnNumbers(notes.keep, shown)
+        self._types = ColumnTypes(notes, shown)
 
     def _lake_name(self, table: Table) -> str:
         """Return the table's name in the lake, which is that of one table alone."""
         return table.shown
+
+    @abstractmethod
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Remove what no version of a table within the retention has."""
 
     @abstractmethod
     def _opened(self, table: Table) -> Any:
@@ -126,6 +137,10 @@ class Mirrors(ABC):
         Make the table if there is none. The rows are tables of this schema.
         """
 
+    def _prepared(self, table: Table, schema: Any, far: set[str], target: Any) -> Any:
+        """Return the lake's table, prepared for far dates in these columns."""
+        return target
+
     def position(self) -> int:
         """Return the LSN up to which all tables have the changes."""
         return self.notes.position()
@@ -142,10 +157,15 @@ class Mirrors(ABC):
         """Record how far the log went, after all tables were written."""
         self.notes.beat(end, {**facts, "mode": self._mode})
 
+    def tables(self) -> list[str]:
+        """Return the names in the lake of all tables, also of those without changes in this run."""
+        return self.notes.kept(_OID)
+
     def load(self, table: Table, rows: Any, lsn: int) -> None:
         """Write a table's rows as of `lsn`, in place of those that are there."""
         self._refuse_table(table)
         self._numbers.refuse_others(table)
+        self._types.refuse_others(table)
         if not (known := coverage_of(rows)).has_all:
             raise HistoryError(
                 f"{table.shown} at {Lsn(lsn)} is not known whole: {known}; give a base backup "
@@ -220,7 +240,9 @@ class Mirrors(ABC):
         if target is not None and not (is_emptied and self._mode == MIRROR):
             for group in row_groups(_Batches(self._scan(target, span), schema), bytes_max):
                 fold.take_there(group)
-        self._replace(table, schema, self._large_rows(fold, table, schema), target, span, end)
+        rows = self._large_rows(fold, table, schema)
+        target = self._prepared(table, schema, fold.far_dates, target)
+        self._replace(table, schema, rows, target, span, end)
 
     def _large_rows(self, fold: LargeFold, table: Table, schema: Any) -> Iterator[Any]:
         """Yield the rows of the lake's table after a large commit, share after share."""
@@ -307,7 +329,7 @@ class Mirrors(ABC):
         for name, text, why in (
             (f"{table.oid}.table", table.shown, "a mirror does not follow the new name"),
             (
-                f"{self._lake_name(table)}.oid",
+                f"{self._lake_name(table)}{_OID}",
                 f"{table.oid} {key}",
                 "a mirror is of one table and one key",
             ),
@@ -361,6 +383,7 @@ class Mirrors(ABC):
                     "begin anew with another --to"
                 )
             self._numbers.refuse_others(piece.table)
+            self._types.refuse_others(piece.table)
             known = own
         return known
 

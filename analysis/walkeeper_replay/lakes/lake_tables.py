@@ -20,11 +20,17 @@ from typing import Any
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import row_groups
 from walkeeper_replay.changes.change_rows import SCHEMA
+from walkeeper_replay.lakes.delta_maintenance import maintain_delta
+from walkeeper_replay.lakes.iceberg_maintenance import maintain_iceberg
+from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
 from walkeeper_wal.wal_errors import HistoryError
 
 APPLICATION = "walkeeper"
 LSN, FACTS = "walkeeper.lsn", "walkeeper.facts"
 BEAT_S = 300.0  # a commit of the table each time, so they are few
+DELTA_RETENTION_S = 86_400
+ICEBERG_RETENTION_S = 3600  # Each commit writes the list of all snapshots anew.
+_MERGE_BYTES = 128 << 20
 _NEEDS = "lakes need two more libraries: pip install 'walkeeper[lake]'"
 
 
@@ -51,11 +57,11 @@ def delta_api(url: str) -> Any:
 class DeltaChanges:
     """A Delta table at a path or a URL. Its first write makes it."""
 
-    beat_s = BEAT_S
+    beat_s, retention_s = BEAT_S, DELTA_RETENTION_S
 
     def __init__(self, url: str) -> None:
         self._api = delta_api(url)
-        self._url, self._facts = url, dict[str, Any]()
+        self._url, self._facts, self._has_facts = url, dict[str, Any](), False
 
     def position(self) -> int:
         """Return the end of the last range that is in the table, or 0."""
@@ -65,8 +71,10 @@ class DeltaChanges:
     def refuse_other(self, facts: dict[str, Any]) -> None:
         """Raise HistoryError if the table has changes of another log; keep facts for commits."""
         table = self._table()
-        commits = [] if table is None else table.history()
-        known = next((commit[FACTS] for commit in commits if FACTS in commit), "{}")
+        known = None if table is None else table.metadata().configuration.get(FACTS)
+        if known is None:
+            commits = [] if table is None else table.history()
+            known = next((commit[FACTS] for commit in commits if FACTS in commit), "{}")
         refuse_facts(self._url, json.loads(known), facts)
         self._facts = facts
 
@@ -84,6 +92,18 @@ class DeltaChanges:
         if end > self.position():
             self._commit(SCHEMA.empty_table().to_reader(), end)
 
+    def tables(self) -> list[str]:
+        """Return the tables that need maintenance."""
+        return [self._url]
+
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Merge small files of a table, and remove those that were replaced long ago."""
+        return maintain_delta(self._api, name, retention, self._of_maintenance, _MERGE_BYTES)
+
+    def _of_maintenance(self, table: Any) -> Any:
+        end = int(table.transaction_version(APPLICATION) or 0)
+        return self._api.CommitProperties(custom_metadata={LSN: str(Lsn(end))})
+
     def _commit(self, changes: Any, end: int) -> None:
         properties = self._api.CommitProperties(
             custom_metadata={LSN: str(Lsn(end)), FACTS: json.dumps(self._facts)},
@@ -93,8 +113,20 @@ class DeltaChanges:
             self._api.write_deltalake(
                 self._url, changes, mode="append", commit_properties=properties
             )
+            if not self._has_facts:
+                self._keep_facts()
         except self._api.exceptions.DeltaError as error:
             raise HistoryError(f"{self._url}: {error}") from error
+
+    def _keep_facts(self) -> None:
+        """Set the facts as a property of the table: entries of its log are removed in time."""
+        table = self._api.DeltaTable(self._url)
+        if FACTS not in table.metadata().configuration:
+            table.alter.set_table_properties(
+                {FACTS: json.dumps(self._facts)}, raise_if_not_exists=False,
+                commit_properties=self._of_maintenance(table),
+            )  # fmt: skip
+        self._has_facts = True
 
     def _table(self) -> Any:
         try:
@@ -122,7 +154,7 @@ def iceberg_catalog(shown: str, catalog: str, namespace: str, opened: Any = None
 class IcebergChanges:
     """An Iceberg table, with its namespace made if there is none."""
 
-    beat_s = BEAT_S
+    beat_s, retention_s = BEAT_S, ICEBERG_RETENTION_S
 
     def __init__(self, catalog: str, name: str, *, opened: Any = None) -> None:
         """Open the table in a catalog: `opened`, or one that pyiceberg's configuration names."""
@@ -163,6 +195,14 @@ class IcebergChanges:
         """Set how far the log went, without a snapshot."""
         if end > self.position():
             self._commit(iter(()), end)
+
+    def tables(self) -> list[str]:
+        """Return the tables that need maintenance."""
+        return [self._shown]
+
+    def maintain(self, name: str, retention: Retention, now_s: float) -> Maintained:
+        """Expire older snapshots of the table, and remove the files that only they had."""
+        return maintain_iceberg(self._table.refresh(), retention, int(now_s * 1000))
 
     def _properties(self) -> dict[str, str]:
         properties: dict[str, str] = self._table.refresh().properties

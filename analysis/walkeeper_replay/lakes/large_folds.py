@@ -21,7 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walkeeper_replay.changes.change_rows import TRUNCATE, Piece
-from walkeeper_replay.lakes.change_folds import STEP_ROW, Fold, fold_of, steps_of
+from walkeeper_replay.lakes.change_folds import (
+    STEP_ROW,
+    Fold,
+    fold_of,
+    steps_of,
+    without_minus_zero,
+)
+from walkeeper_replay.lakes.far_dates import far_dates
 from walkeeper_replay.streams.unnamed_file import UnnamedFile
 from walkeeper_wal.records.segment import Column
 
@@ -52,6 +59,8 @@ class LargeFold(UnnamedFile):
         """The columns of the newest rows, or None without one."""
         self.span: Span | None = None
         """All keys are in it, or it is None for a key without a column of a plain type."""
+        self.far_dates = set[str]()
+        """The columns with a date of which delta-rs writes no statistics."""
         self.size = 0
         """The bytes of the steps in memory."""
 
@@ -68,6 +77,7 @@ class LargeFold(UnnamedFile):
             return
         rows = rows.take(pa.array(steps["row"].copy()))
         self.schema, self.span = rows.schema, self._widened(rows)
+        self.far_dates |= far_dates(rows)
         for name in _STEP_NAMES:
             rows = rows.append_column(_PREFIX + name, pa.array(steps[name].copy()))
         self.size += rows.nbytes
@@ -152,6 +162,8 @@ def _sums(column: Any) -> Column:
     if pa.types.is_temporal(column.type):  # Python has no infinity of them, and none BC
         column = column.cast(pa.int32() if column.type == pa.date32() else pa.int64())
     type_ = column.type
+    if pa.types.is_floating(type_):
+        column = without_minus_zero(column)
     if pa.types.is_integer(type_):
         return np.asarray(column.cast(pa.int64())).astype(np.int64).view(np.uint64)
     if pa.types.is_string(type_) or pa.types.is_binary(type_):

@@ -15,7 +15,7 @@ from walkeeper_cli.history.wal_options import (
     is_asked_for,
     source_options_but,
 )
-from walkeeper_cli.options import Timeout, config_option, option
+from walkeeper_cli.options import Duration, Timeout, config_option, option
 from walkeeper_common.lsn import Lsn
 
 _AS_OF = "name the moment with --lsn or --time"
@@ -185,6 +185,25 @@ def undo(
     return write(source, asked, tables, xid, all_tables)
 
 
+class KeptFor(Duration):
+    """A duration of at least a minute, or `off`, which is 0."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if value == "off":
+            return 0.0
+        seconds = super().convert(value, param, ctx)
+        if seconds < _RETENTION_MIN_S:
+            self.fail(
+                f"{value!r} would remove files while a query reads them: name a time of at least "
+                "1min, or off for no maintenance",
+                param, ctx,
+            )  # fmt: skip
+        return seconds
+
+
+_RETENTION_MIN_S = 60
 _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once ends at its end"
 
 
@@ -230,11 +249,17 @@ _FOLLOWS = "the stream follows the log; --start-lsn is where it begins, --once e
     help="The most memory for changes of transactions that are still open, like PostgreSQL's "
     "logical_decoding_work_mem. Other changes are on disk, in the state.",
 )  # fmt: skip
+@option(
+    "--retention", type=KeptFor(), metavar="TIME",
+    help="How long tables of a lake keep files that were replaced, and older versions. Small files "
+    "are merged meanwhile, but not Iceberg's: run CALL system.rewrite_data_files(…) in Spark. off: "
+    "no maintenance.  [default: the table's own, or 1d for Delta and 1h for Iceberg]",
+)  # fmt: skip
 @config_option
 def stream(
     source: Source, to: str, state: str, tables: tuple[str, ...], database: str | None,
     base: str | None, allow_missing: bool, mode: str, once: bool, interval: float, save_every: int,
-    memory: int, change_memory: int,
+    memory: int, change_memory: int, retention: float | None,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate into files or a lake's table, until
     Ctrl-C.
@@ -252,7 +277,7 @@ def stream(
     """
     from pathlib import Path
 
-    from walkeeper_cli.history.stream import Asked, open_sink
+    from walkeeper_cli.history.stream import Asked, open_sink, retention_of
     from walkeeper_cli.history.stream import stream as run
     from walkeeper_replay.redo.page import PAGE_BYTES
     from walkeeper_replay.streams.change_windows import Scope
@@ -263,11 +288,13 @@ def stream(
             f"--mode {mode} begins with the WAL or --base: leave out --start-lsn"
         )
     scope = Scope(tables, database, base, start)
+    sink = open_sink(to, mode)
     asked = Asked(
         scope, Path(state), save_every << 20, once, interval, allow_missing, mode,
         pages_max=(memory << 20) // PAGE_BYTES, changes_max_bytes=change_memory << 20,
+        retention=retention_of(sink, retention),
     )  # fmt: skip
-    return run(source, asked, open_sink(to, mode))
+    return run(source, asked, sink)
 
 
 REPLAY_COMMANDS = (table_at, changes, undo, stream)

@@ -16,6 +16,7 @@ from walkeeper_cli.history.replay_commands import (
     tell_of_missing,
     tell_of_remarks,
 )
+from walkeeper_cli.history.stream_maintenance import MAINTENANCE, StreamMaintenance
 from walkeeper_cli.history.terminal import tell
 from walkeeper_cli.history.wal_options import Source
 from walkeeper_common.lsn import Lsn
@@ -30,6 +31,7 @@ from walkeeper_replay.lakes.iceberg_mirrors import IcebergMirrors
 from walkeeper_replay.lakes.lake_mirrors import MIRROR, Mirrors
 from walkeeper_replay.lakes.lake_tables import DeltaChanges, IcebergChanges
 from walkeeper_replay.lakes.spooled_parts import SpooledParts
+from walkeeper_replay.lakes.table_maintenance import Retention
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.streams.change_windows import PAGES_MAX, ChangeStream, Scope
 from walkeeper_replay.streams.one_stream import STATE, only_one
@@ -68,6 +70,8 @@ class Asked:
     mode: str = APPEND
     pages_max: int = PAGES_MAX
     changes_max_bytes: int = CHANGES_MAX_BYTES
+    retention: Retention | None = None
+    """The time that replaced files stay in a lake, or None: this stream does not maintain it."""
 
 
 class Streaming:
@@ -84,6 +88,7 @@ class Streaming:
         self._stream = self._opened()
         self._saved, self._beat_at = self._stream.position, 0.0
         self._is_checked = False
+        self._maintenance = _maintenance(sink, asked)
         self.changes = 0
         self.is_complete = True
         """False once a change that was written is not all known, as its coverage says."""
@@ -108,14 +113,22 @@ class Streaming:
             try:
                 while self.advance():
                     failed = None
+                    self._maintain()
             except DamagedWal as error:  # A segment may be half written or renamed meanwhile.
                 if failed == str(error) or self._asked.once:
                     raise
                 failed = str(error)
             if self._asked.once:
                 self.save()
+                if self._maintenance is not None:
+                    self._maintenance.finish()
                 return
+            self._maintain()
             wait()
+
+    def _maintain(self) -> None:
+        if self._maintenance is not None:
+            self._maintenance.advance()
 
     def advance(self) -> bool:
         """Write one window; return False if there is no new WAL."""
@@ -241,6 +254,37 @@ class Streaming:
                 "this WAL does not describe all changes: give a base backup (--base), or go on "
                 "without them (--allow-missing)"
             )
+
+
+def _maintenance(sink: Sink, asked: Asked) -> StreamMaintenance | None:
+    if asked.retention is None or isinstance(sink, ChangeFiles):
+        return None
+    lake: Any = sink
+    return StreamMaintenance(lake, asked.retention, asked.state / MAINTENANCE)
+
+
+def retention_of(sink: Sink, asked_s: float | None) -> Retention | None:
+    """Return what --retention means for a sink: without it (None) the default, and 0 for off.
+
+    Raise HistoryError if nothing is ever removed there.
+    """
+    if isinstance(sink, ChangeFiles):
+        if asked_s is not None:
+            raise HistoryError(
+                "--retention is for delta: and iceberg:. Here each file has changes of its own, "
+                "and no later one replaces it"
+            )
+        return None
+    if asked_s is None:
+        lake: Any = sink
+        return Retention(lake.retention_s, is_asked=False)
+    if not asked_s:
+        tell(
+            "walkeeper: --retention off: files that are replaced stay in the lake until VACUUM "
+            "(Delta) or expire_snapshots (Iceberg) removes them elsewhere"
+        )
+        return None
+    return Retention(int(asked_s))
 
 
 def open_sink(url: str, mode: str = APPEND) -> Sink:
