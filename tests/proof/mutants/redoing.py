@@ -382,4 +382,13 @@ REDOING = (
         turns_red=STEPS + "a_copied_row_is_no_step_of_its_table",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "toast-has-one-file",
+        "described_tables",
+        "values are found in each file that their TOAST table had",
+        (Edit("DescribedTables._toasts", "(*found.get(oid, ()), file)", "(file,)"),),
+        turns_red="tests/replay/test_rewritten_toast_postgres.py::test_"
+        "values_are_found_in_each_file_of_their_toast_table",
+        why_named=NO_PAGES,
+    ),
 )
