@@ -31,14 +31,14 @@ def described(*classes: Class) -> DescribedTables:
 def test_a_file_without_a_row_of_pg_class_is_no_table() -> None:
     """So a reader that looks for a table's name learns that one without a name may be missing."""
     tables = described()
-    file = TableFile(Relation(1663, 5, 24730), 1, 9, 24582, None, follows=False)
+    file = TableFile(Relation(1663, 5, 24730), 1, 9, 24582, (), follows=False)
     assert tables.of_file(file, 5)[1] is None
     assert tables.undecoded == {("file", "1663/5/24730"): NO_ROW}
 
 
 def test_a_table_whose_columns_are_not_known_is_named() -> None:
     tables = described(Class(24582, "h59", "public", "r", 24730, 0, 0, 2, "p", 0))
-    file = TableFile(Relation(1663, 5, 24730), 1, 9, 24582, None, follows=False)
+    file = TableFile(Relation(1663, 5, 24730), 1, 9, 24582, (), follows=False)
     assert tables.of_file(file, 5)[1] is None
     ((place, why),) = tables.undecoded.items()
     assert (

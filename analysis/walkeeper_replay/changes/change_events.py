@@ -62,7 +62,8 @@ class TableFile:
     begin: int
     end: int
     oid: int
-    toast: Relation | None
+    toasts: tuple[Relation, ...]
+    """The files of its TOAST table in turn: VACUUM FULL of that table alone makes another one."""
     follows: bool
     """Another file of the same table came before, so that it began with a TRUNCATE."""
     tenure: Tenure = ALWAYS

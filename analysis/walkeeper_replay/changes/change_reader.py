@@ -311,13 +311,13 @@ class ChangeReader:
             place = relation, tenure
             if place in found:  # its row of pg_class was updated, the file is the same
                 known = found[place]
-                toast = known.toast or self.described.toast_of(named)
-                found[place] = replace(known, end=named.end, toast=toast)
+                toasts = known.toasts or self.described.toasts_of(named)
+                found[place] = replace(known, end=named.end, toasts=toasts)
                 continue
             table = self.described.catalog(max(named.begin, 1)).classes.get(named.oid)
             if table is not None and table.persistence != "p":
                 continue
-            toast = self.described.toast_of(named)
+            toasts = self.described.toasts_of(named)
             # A database that moves to another tablespace takes its files along, by their numbers.
             own = nodes.setdefault(table_life, set())
             node = relation.relfilenode
@@ -326,7 +326,7 @@ class ChangeReader:
             follows = follows and steps.began_empty(named.oid, node, named.begin)
             follows = follows and not tenure.is_taken_over
             found[place] = TableFile(
-                relation, named.begin, named.end, named.oid, toast, follows, tenure
+                relation, named.begin, named.end, named.oid, toasts, follows, tenure
             )
         return list(found.values())
 
@@ -350,7 +350,7 @@ class ChangeReader:
     def store_of(self, files: list[TableFile]) -> PageStore:
         """Return a store that replays these files."""
         tables = {f.relation: RECORD_CHANGES for f in files}
-        toast = {f.toast: RECORD_VERSIONS for f in files if f.toast is not None}
+        toast = {relation: RECORD_VERSIONS for f in files for relation in f.toasts}
         return PageStore(
             wanted=[*tables, *toast],
             base=self.base,
@@ -463,10 +463,10 @@ class ChangeReader:
 
     def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
         """Return a function that finds the TOAST chunks of a value among all that were replayed."""
-        if file.toast is None:
+        if not file.toasts:
             return nothing
-        events, relation = store.events[0], store.want(file.toast)
-        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["length"] > 0)]
+        events, numbers = store.events[0], [store.want(relation) for relation in file.toasts]
+        rows = events.rows[np.isin(events.rows["relation"], numbers) & (events.rows["length"] > 0)]
         return Chunks(events.arena, rows["place"], rows["length"])
 
     def _decoded(

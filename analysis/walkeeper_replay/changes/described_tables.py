@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -74,12 +75,19 @@ class DescribedTables:
         tables = [self.table(catalog, each) for each in known if each.kind == "r"]
         return {table.oid: table for table in tables if table is not None}
 
-    def toast_of(self, named: Named) -> Relation | None:
-        """Return the file of a table's TOAST table, or None if it has none."""
-        catalog = self.catalog(max(named.begin, 1))
-        table = catalog.classes.get(named.oid)
-        toast = catalog.classes.get(table.toast) if table else None
-        return catalog.file_of(toast) if toast else None
+    def toasts_of(self, named: Named) -> tuple[Relation, ...]:
+        """Return the files that a table's TOAST table had in turn."""
+        table = self.catalog(max(named.begin, 1)).classes.get(named.oid)
+        return () if table is None else self._toasts.get(table.toast, ())
+
+    @cached_property
+    def _toasts(self) -> dict[int, tuple[Relation, ...]]:
+        found: dict[int, tuple[Relation, ...]] = {}
+        for file, owners in self.history.names().items():
+            for oid in {each.oid for each in owners if each.kind == "t"}:
+                if file.database == self.database.oid:
+                    found[oid] = (*found.get(oid, ()), file)
+        return found
 
     def has_same_columns(self, file: TableFile, lsn: int) -> bool:
         """Return True if a commit left the table the columns that it had before."""

@@ -87,7 +87,7 @@ class SharedChanges:
         """Yield the records that each share needs."""
         for part, files in enumerate(self.files):
             relations = {each.relation for each in files}
-            relations |= {each.toast for each in files if each.toast is not None}
+            relations |= {toast for each in files for toast in each.toasts}
             chosen = records_of(batch, Share(frozenset(), frozenset(relations)))
             if files and len(chosen.records):
                 yield part, chosen

@@ -22,6 +22,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from struct import unpack_from
 from typing import Any
@@ -76,21 +77,24 @@ class _Reader(ChangeReader):
 
     def _fetch(self, store: PageStore, file: TableFile) -> Fetch:
         """Return chunks of a part's records, else those on the pages or of open transactions."""
-        near, toast = super()._fetch(store, file), file.toast
-        if toast is None:
+        near = super()._fetch(store, file)
+        if not file.toasts:
             return near
         assert isinstance(store, BoundedPages), f"{store=}"
 
-        def fetch(number: int, size: int) -> bytes | None:
-            found = near(number, size)
-            if found is not None and len(found) == size:
-                return found
+        def far(toast: Relation) -> list[Fetch]:
             if toast not in self._far:
                 # A file that the window drops has them until then.
                 relation = store.want(toast)
                 chunks = StoredChunks(store, relation)
                 self._far[toast] = [chunks, self._waiting.fetch(relation)]
-            for each in self._far[toast]:
+            return self._far[toast]
+
+        def fetch(number: int, size: int) -> bytes | None:
+            found = near(number, size)
+            if found is not None and len(found) == size:
+                return found
+            for each in chain.from_iterable(map(far, file.toasts)):
                 more = each(number, size)
                 found = max((some for some in (found, more) if some), key=len, default=None)
                 if found is not None and len(found) == size:
@@ -220,7 +224,7 @@ class ChangeStream:
         end = reader.history.end_lsn
         window.pass_over([made.add])
         tables = reader._files(self.scope.tables, end)
-        followed = [f.relation for f in tables] + [f.toast for f in tables if f.toast is not None]
+        followed = [relation for f in tables for relation in (f.relation, *f.toasts)]
         # A file of a transaction that is still open may be that of a table to follow.
         new = [r for r in made.files if r.database == reader.database.oid]
         assert self._file is not None, "opened"
@@ -240,7 +244,7 @@ class ChangeStream:
         xids, waiting = reader.history.xids, self._waiting
         waiting.attach(self._file, self.changes_max_bytes)
         own, store.events = waiting.joined_with(store.events), []
-        toast = [store.want(file.toast) for file in tables if file.toast is not None]
+        toast = [store.want(relation) for file in tables for relation in file.toasts]
         for part in waiting.parts(own, xids.commits, start, end, toast):
             store.events = [part.events]
             files = [file for file in tables if file.begin <= part.end_lsn]

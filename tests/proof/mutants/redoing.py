@@ -409,4 +409,13 @@ REDOING = (
         "each_wanted_relation_keeps_its_number_and_its_level",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "toast-has-one-file",
+        "described_tables",
+        "values are found in each file that their TOAST table had",
+        (Edit("DescribedTables._toasts", "(*found.get(oid, ()), file)", "(file,)"),),
+        turns_red="tests/replay/test_rewritten_toast_postgres.py::test_"
+        "values_are_found_in_each_file_of_their_toast_table",
+        why_named=NO_PAGES,
+    ),
 )
