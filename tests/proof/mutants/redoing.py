@@ -290,4 +290,18 @@ REDOING = (
         "each_wanted_relation_keeps_its_number_and_its_level",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "pager-serves-the-running-server",
+        "base_pages",
+        "the pager refuses a page of a tablespace that is later than the base backup",
+        (
+            Edit(
+                "BasePages.read",
+                "self._spaces.refuse_later(path, page.reshape(1, -1), self.directory.end_lsn)",
+            ),
+        ),
+        turns_red="tests/pager/test_base_pages.py::test_"
+        "a_page_of_the_running_servers_tablespace_is_refused",
+        why_named=NO_PAGES,
+    ),
 )
