@@ -304,4 +304,18 @@ REDOING = (
         "a_page_of_the_running_servers_tablespace_is_refused",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "pager-keeps-a-torn-record",
+        "following",
+        "WAL that the archive's timeline has left is cut off before more is written",
+        (
+            Edit(
+                "Following._from_archive",
+                "self._leave(plan.path, begin, self.archive.shown(''), plan.timeline)",
+            ),
+        ),
+        turns_red="tests/pager/test_following.py::test_"
+        "the_archives_newer_timeline_begins_before_an_unfinished_record",
+        why_named=NO_PAGES,
+    ),
 )
