@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from struct import pack, unpack_from
 
 import numpy as np
@@ -12,6 +13,7 @@ from walkeeper_pager.page_names import FORKS, Place
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.redo_loops import loops
+from walkeeper_replay.redo.tablespaces import Tablespaces
 from walkeeper_wal.records.segment import Bytes
 from walkeeper_wal.wal_errors import HistoryError
 
@@ -28,6 +30,9 @@ class BasePages:
     def __init__(self, path: str) -> None:
         self.directory = BaseDirectory(path)
         self.shown = path
+        is_backup = (self.directory.root / "backup_label").is_file()
+        self._spaces = Tablespaces(self.directory.root, is_backup=is_backup)
+        self._proven: set[Path] = set()
         self._files: dict[tuple[Place, int], int] = {}
         # Folding and requests read side by side. Without the lock, one could close the file that
         # the other reads, and its number would be that of another relation's file.
@@ -46,14 +51,23 @@ class BasePages:
         self.consistent_lsn = self.directory.consistent_lsn
 
     def read(self, place: Place, block: int) -> Bytes | None:
-        """Return a copy of the page, or None if the backup has no such block."""
+        """Return a copy of the page, or None if the backup has no such block.
+
+        Raise HistoryError for a page of the running server, to whose tablespace a link may lead.
+        """
         number, within = divmod(block, self.directory.file_blocks)
         with self._lock:
             descriptor = self._descriptor(place, number)
             if descriptor is None:
                 return None
             data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
-        return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
+        if len(data) < PAGE_BYTES:
+            return None
+        page = np.frombuffer(data, np.uint8).copy()
+        if self.directory.end_lsn is not None:
+            path = self._path(place, number)
+            self._spaces.refuse_later(path, page.reshape(1, -1), self.directory.end_lsn)
+        return page
 
     def is_unlogged(self, place: Place) -> bool:
         """Return whether this is the main fork of an unlogged relation: it has an init fork."""
@@ -90,14 +104,20 @@ class BasePages:
         key = (place, number)
         found = self._files.pop(key, None)
         if found is None:
-            folder = self.directory.directory(place.tablespace, place.database)
-            fork = f"_{_FORK_NAMES[place.fork]}" if place.fork else ""
-            name = f"{place.relfilenode}{fork}" + (f".{number}" if number else "")
+            path = self._path(place, number)
+            if path not in self._proven:
+                self._spaces.refuse_other(path)
             try:
-                found = os.open(folder / name, os.O_RDONLY)
+                found = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
                 return None
+            self._proven.add(path)
             while len(self._files) >= _FILES_OPEN_MAX:
                 os.close(self._files.pop(next(iter(self._files))))
         self._files[key] = found
         return found
+
+    def _path(self, place: Place, number: int) -> Path:
+        folder = self.directory.directory(place.tablespace, place.database)
+        fork = f"_{_FORK_NAMES[place.fork]}" if place.fork else ""
+        return folder / (f"{place.relfilenode}{fork}" + (f".{number}" if number else ""))

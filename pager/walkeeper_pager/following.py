@@ -132,22 +132,33 @@ class Following:
             name = timeline_file_name(state.timeline)
             path = parse_history(history, state.timeline, name)
         ours = self.pager.wal.timeline
-        left = next((each.end_lsn for each in path if each.timeline == ours), -1)
-        if ours is not None and left < self.pager.applied_lsn:
-            where = f"left {ours} at {Lsn(left)}" if left >= 0 else f"has not been on {ours}"
-            raise Foreign(
-                f"{link.address}: the log is on timeline {state.timeline} now, and {where}; here "
-                f"it was applied up to {Lsn(self.pager.applied_lsn)}"
-            )
-        if ours is not None and left < lsn:
-            # The lost primary never finished its last record: the new timeline begins before it.
-            self.pager.wal.cut(left)
-            lsn = left
+        lsn = self._leave(path, lsn, link.address, state.timeline)
         timeline = next(each.timeline for each in path if lsn < each.end_lsn)
         if timeline not in (1, ours):
             own = history if timeline == state.timeline else link.history(timeline)
             self.pager.wal.switch(timeline, own)
         return timeline
+
+    def _leave(self, path: tuple[Stretch, ...], lsn: int, whose: str, timeline: int) -> int:
+        """Cut off received WAL that the log has left, and return the LSN to go on from.
+
+        Raise Foreign if it was applied already.
+        """
+        pager, ours = self.pager, self.pager.wal.timeline
+        if ours is None:
+            return lsn
+        left = next((each.end_lsn for each in path if each.timeline == ours), -1)
+        if left < pager.applied_lsn:
+            where = f"left {ours} at {Lsn(left)}" if left >= 0 else f"has not been on {ours}"
+            raise Foreign(
+                f"{whose}: the log is on timeline {timeline} now, and {where}; here it was applied "
+                f"up to {Lsn(pager.applied_lsn)}"
+            )
+        if left >= lsn:
+            return lsn
+        # The lost primary never finished its last record: the new timeline begins before it.
+        pager.wal.cut(left)
+        return left
 
     def _stream(
         self, link: SafekeeperLink, address: str, begin: int, timeline: int, stop: threading.Event
@@ -202,6 +213,7 @@ class Following:
         wal, begin = self.pager.wal, self.pager.start_lsn
         try:
             plan = make_plan(self.archive, start_lsn=begin)
+            self._leave(plan.path, begin, self.archive.shown(""), plan.timeline)
             for segment in plan.segments:
                 at = self.pager.start_lsn
                 if segment.is_partial or segment.first_lsn != at // wal.segment_bytes * (

@@ -107,6 +107,8 @@ class Pager:
         self.horizon_lsn = self.applied_lsn = int(table.get("horizon_lsn") or 0)
         known = table.get("consistent_lsn")
         self._consistent_lsn = None if known is None else int(known)
+        if base.ends_in_wal:
+            base.directory.end_lsn = self._consistent_lsn
         self._checkpoint = OwnCheckpoint(base.directory, self.horizon_lsn)
 
     def _recover(self) -> None:
@@ -188,6 +190,7 @@ class Pager:
         if self._consistent_lsn is not None:
             return
         self._consistent_lsn = self.base.directory.end_in(batch)
+        self.base.directory.end_lsn = self._consistent_lsn
         if self._consistent_lsn is not None:
             logger.info("the base backup is consistent from %s on", Lsn(self._consistent_lsn))
 

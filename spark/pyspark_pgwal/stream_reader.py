@@ -48,7 +48,9 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._files = open_files(options.path)
         self._is_live = isinstance(self._files, LiveFiles)
-        self._target: Offset | None = None
+        self._read_to = 0
+        self._last_plan: Plan | None = None
+        """The plan of a query that ends with what was there when it began (availableNow)."""
 
     def _plan(self) -> Plan:
         return self._options.plan(self._files)
@@ -62,17 +64,15 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._options.max_files_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.reportLatestOffset()
+        self._last_plan = self._plan()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        plan = self._plan()
-        begin = lsn_of(start)
+        plan = self._last_plan or self._plan()
+        begin = self._read_to = lsn_of(start)
         refuse_other_system(self._options.path, start, plan.system_id)
         refuse_rewritten(plan, start)
         _refuse_removed(plan, begin)
         end = self._end(plan, begin, self._segments_max(plan, limit))
-        if self._target is not None and lsn_of(self._target) < lsn_of(end):
-            end = self._target
         if lsn_of(end) > begin:
             return end
         if not self._is_live:
@@ -88,7 +88,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, later = segments[at], plan.reachable[at + 1 :]
         if later and later[0].first_lsn == before.first_lsn + size:
             later = later[1:] if is_torn(self._files, later[0]) else ()
-        if len(later) > (LATER_MAX if self._target is None else 0):
+        if len(later) > (LATER_MAX if self._last_plan is None else 0):
             raise HistoryError(
                 f"{self._files.shown(before.path)}: the segment after it is missing or damaged, "
                 f"and later WAL is there, from {Lsn(later[0].first_lsn)} on: put the segment into "
@@ -96,8 +96,10 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def reportLatestOffset(self) -> Offset:
+        """Return the end of what is there after the last offset, behind which may be holes."""
         plan = self._plan()
-        return self._end(plan, plan.segments[0].first_lsn, len(plan.segments))
+        begin = self._read_to or plan.segments[0].first_lsn
+        return self._end(plan, begin, len(plan.segments))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan()

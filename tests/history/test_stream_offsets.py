@@ -155,3 +155,31 @@ def test_a_hole_in_the_archive_is_no_end_of_it(
         assert starts(reader_) == [
             int(r.start_lsn) for r in maker.records if r.start_lsn < complete
         ]
+
+
+def test_a_query_of_what_is_there_goes_on_behind_an_older_hole(tmp_path: Path) -> None:
+    """An archive keeps the WAL of an old backup. The query ended well, and had no row."""
+    maker = filled(WalMaker(Random(3), segment_bytes=MB), 6 * MB)
+    names = list(lay(tmp_path, files_of(maker)).iterdir())
+    made = PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))
+    at = made.initialOffset()
+    for _ in range(3):
+        at = made.latestOffset(at, ReadMaxFiles(1))
+    sorted(names)[1].unlink()
+    later = PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))
+    later.prepareForTriggerAvailableNow()
+    found, end = starts_from(later, at)
+    complete = int(maker.end_lsn) // MB * MB
+    begin = int(Lsn.parse(at["lsn"]))
+    assert found == [int(r.start_lsn) for r in maker.records if begin <= r.start_lsn < complete]
+    assert found and end == later.reportLatestOffset()
+
+
+def test_a_query_of_what_is_there_takes_nothing_that_came_later(tmp_path: Path) -> None:
+    maker = filled(WalMaker(Random(3), segment_bytes=MB), 6 * MB)
+    files = list(files_of(maker).items())
+    lay(tmp_path, dict(files[:4]))
+    made = PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path)}))
+    made.prepareForTriggerAvailableNow()
+    lay(tmp_path, dict(files[4:]))
+    assert max(starts(made)) < 4 * MB < int(maker.end_lsn) - MB

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from tests.support.postgres_server import initialised_directory
+from tests.support.postgres_server import PostgresServer, initialised_directory, make_directory
 from walkeeper_pager.base_pages import _FILES_OPEN_MAX, BasePages
 from walkeeper_pager.page_names import Place
+from walkeeper_pager.pager import Pager
 from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_wal.wal_errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 HELD_S = 0.5
@@ -48,3 +51,30 @@ def test_a_page_is_of_its_own_file_whatever_other_threads_read_meanwhile() -> No
         found = base.read(first[0], 0)
         held[0].join()
     assert found is not None and found.tobytes() == first[1]
+
+
+def test_a_page_of_the_running_servers_tablespace_is_refused(tmp_path: Path) -> None:
+    """A map of a copy led to the server that ran on, and the pager served its later page."""
+    place, settings = make_directory(), {"fsync": "off", "autovacuum": "off"}
+    with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql(
+            f"CREATE TABLESPACE elsewhere LOCATION '{place}'",
+            "CREATE TABLE spaced (id int) TABLESPACE elsewhere",
+            "INSERT INTO spaced VALUES (1)",
+        )
+        file = Place.parse(str(server.sql("SELECT pg_relation_filepath('spaced')")))
+        oid = server.sql("SELECT max(oid) FROM pg_tablespace")
+        server.stop()
+        copy = Path(shutil.copytree(server.data, tmp_path / "copy", symlinks=True))
+        (copy / "tablespace_map").write_text(f"{oid} {place}\n")
+        base = BasePages(str(copy))
+        assert base.read(file, 0) is not None
+        server.start()
+        server.sql("DELETE FROM spaced", "INSERT INTO spaced VALUES (2)", "CHECKPOINT")
+        server.stop()
+        pager = Pager(tmp_path / "state", BasePages(str(copy)), history_bytes=0)
+        with pytest.raises(HistoryError, match="block 0 is later than the end of the backup"):
+            pager.page(file, 0)
+        assert pager.page(Place.parse("base/1/1259"), 0)
+        pager.close()
+    shutil.rmtree(place)

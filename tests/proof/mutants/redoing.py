@@ -418,4 +418,32 @@ REDOING = (
         "values_are_found_in_each_file_of_their_toast_table",
         why_named=NO_PAGES,
     ),
+    Mutant(
+        "pager-serves-the-running-server",
+        "base_pages",
+        "the pager refuses a page of a tablespace that is later than the base backup",
+        (
+            Edit(
+                "BasePages.read",
+                "self._spaces.refuse_later(path, page.reshape(1, -1), self.directory.end_lsn)",
+            ),
+        ),
+        turns_red="tests/pager/test_base_pages.py::test_"
+        "a_page_of_the_running_servers_tablespace_is_refused",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
+        "pager-keeps-a-torn-record",
+        "following",
+        "WAL that the archive's timeline has left is cut off before more is written",
+        (
+            Edit(
+                "Following._from_archive",
+                "self._leave(plan.path, begin, self.archive.shown(''), plan.timeline)",
+            ),
+        ),
+        turns_red="tests/pager/test_following.py::test_"
+        "the_archives_newer_timeline_begins_before_an_unfinished_record",
+        why_named=NO_PAGES,
+    ),
 )

@@ -176,7 +176,7 @@ SPARKS = (
         (
             Edit(
                 "PgWalStreamReader._refuse_hole",
-                "LATER_MAX if self._target is None else 0",
+                "LATER_MAX if self._last_plan is None else 0",
                 "LATER_MAX",
             ),
         ),
@@ -189,6 +189,32 @@ SPARKS = (
         "a segment that is no WAL of its place is a hole if later ones are there",
         (Edit("spill.is_torn", "_is_good(_first_page(files, segment))", "True"),),
         turns_red=OFFSETS + "a_hole_in_the_archive_is_no_end_of_it[True]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "available-now-goes-on-for-ever",
+        "stream_reader",
+        "a query of what is there takes nothing that came later",
+        (
+            Edit(
+                "PgWalStreamReader.latestOffset", "self._last_plan or self._plan()", "self._plan()"
+            ),
+        ),
+        turns_red=OFFSETS + "a_query_of_what_is_there_takes_nothing_that_came_later",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "older-holes-end-a-log",
+        "stream_reader",
+        "a hole before an offset is no end of what comes after it",
+        (
+            Edit(
+                "PgWalStreamReader.reportLatestOffset",
+                "self._read_to or plan.segments[0].first_lsn",
+                "plan.segments[0].first_lsn",
+            ),
+        ),
+        turns_red=OFFSETS + "a_query_of_what_is_there_goes_on_behind_an_older_hole",
         why_named=NO_SPARK,
     ),
 )
