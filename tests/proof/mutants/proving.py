@@ -8,6 +8,7 @@ NO_TABLES = "the simulator has no tables"
 INDEX = "tests/history/test_index_proof.py::test_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
+VALUES = "tests/replay/test_undo_values_postgres.py::test_"
 
 ONE = "tests/replay/test_one_history_postgres.py::test_"
 MIXED = ONE + "a_segment_of_another_history_is_named"
@@ -130,6 +131,14 @@ PROVING = (
             ),
         ),
         turns_red=LOST + "a_stream_says_what_its_changes_do_not_show[delta:-mirror-False]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sql-under-the-databases-settings",
+        "written_rows",
+        "SQL sets what changes the value that a text means, and the text of a value",
+        (Edit("written_rows", '"SET extra_float_digits = 1;"', '"SELECT 1;"'),),
+        turns_red=VALUES + "a_float_of_other_last_digits_is_not_as_it_was_left[float8]",
         why_named=NO_TABLES,
     ),
 )
