@@ -141,4 +141,26 @@ PROVING = (
         turns_red=VALUES + "a_float_of_other_last_digits_is_not_as_it_was_left[float8]",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "xml-as-stored",
+        "value_text",
+        "xml is shown as the server shows it, and not as it is stored",
+        (
+            Edit(
+                "Printer._text",
+                "oid == _XML and not self.types.names.is_for_sql",
+                "False",
+            ),
+        ),
+        turns_red=VALUES + "xml_is_shown_as_select_does_and_comes_back_as_stored",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "xml-in-sql-as-shown",
+        "value_text",
+        "SQL has xml as it is stored",
+        (Edit("Printer._text", "not self.types.names.is_for_sql", "True"),),
+        turns_red=VALUES + "xml_is_shown_as_select_does_and_comes_back_as_stored",
+        why_named=NO_TABLES,
+    ),
 )
