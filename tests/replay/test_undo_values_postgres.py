@@ -95,3 +95,23 @@ def test_xml_is_shown_as_select_does_and_comes_back_as_stored(
     updated = changed(server, "UPDATE x SET id = id + 100")
     assert (done := undone(server, tmp_path, updated)).returncode == 0, done.stderr
     assert server.rows("SELECT id FROM x ORDER BY id")[0] == (0,)
+
+
+@pytest.mark.parametrize(
+    ("type_", "first", "second"),
+    [("pair", "(1,a)", "(2,a)"), ("regclass", "pg_class", "pg_type"),
+     ("regrole", "pg_monitor", "postgres"), ("pair[]", '{"(1,a)"}', "{}")],
+    ids=["composite", "regclass", "regrole", "array"],
+)  # fmt: skip
+def test_a_row_is_found_by_a_key_of_any_type(
+    server: PostgresServer, tmp_path: Path, type_: str, first: str, second: str
+) -> None:
+    server.sql("DROP TABLE IF EXISTS keyed", "DROP TYPE IF EXISTS pair")
+    server.sql("CREATE TYPE pair AS (a int, b text)")
+    server.sql(f"CREATE TABLE keyed (k {type_}, n int, PRIMARY KEY (k, n))")
+    server.sql(f"INSERT INTO keyed VALUES ('{second}', 0)")
+    inserted = changed(server, f"INSERT INTO keyed VALUES ('{first}', 1)")
+    updated = changed(server, f"UPDATE keyed SET k = '{second}' WHERE n = 1")
+    for xid, rows in ((updated, [(second, 0), (first, 1)]), (inserted, [(second, 0)])):
+        assert (done := undone(server, tmp_path, xid)).returncode == 0, done.stderr
+        assert server.rows("SELECT k::text, n FROM keyed ORDER BY n") == rows

@@ -163,4 +163,18 @@ PROVING = (
         turns_red=VALUES + "xml_is_shown_as_select_does_and_comes_back_as_stored",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "key-of-the-operators-type",
+        "undo",
+        "undo compares a key with a value of the key's own type",
+        (
+            Edit(
+                "_has_key",
+                "type_ < _FIRST_NOT_BUILT_IN and type_ not in NAMED",
+                "True",
+            ),
+        ),
+        turns_red=VALUES + "a_row_is_found_by_a_key_of_any_type[composite]",
+        why_named=NO_TABLES,
+    ),
 )
