@@ -115,3 +115,41 @@ def test_a_row_is_found_by_a_key_of_any_type(
     for xid, rows in ((updated, [(second, 0), (first, 1)]), (inserted, [(second, 0)])):
         assert (done := undone(server, tmp_path, xid)).returncode == 0, done.stderr
         assert server.rows("SELECT k::text, n FROM keyed ORDER BY n") == rows
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [("timestamp", "2020-01-01 12:00:00", "timestamptz USING v AT TIME ZONE 'Asia/Tokyo'"),
+     ("int", "1250", "numeric(9,2) USING v / 100.0")],
+    ids=["time", "number"],
+)  # fmt: skip
+def test_a_value_of_an_earlier_type_of_its_column_does_not_come_back(
+    server: PostgresServer, tmp_path: Path, before: str, value: str, after: str
+) -> None:
+    """ALTER TABLE alone knew what the text means in the later type."""
+    server.sql("DROP TABLE IF EXISTS r", f"CREATE TABLE r (id int, v {before})")
+    server.sql(f"INSERT INTO r VALUES (1, '{value}')")
+    deleted = changed(server, "DELETE FROM r")
+    server.sql("INSERT INTO r VALUES (2, NULL)", "BEGIN; TRUNCATE r; SELECT 1; COMMIT")
+    truncated = str(int(str(server.sql("SELECT txid_current()"))) - 1)
+    server.sql(f"ALTER TABLE r ALTER v TYPE {after}")
+    for xid in (deleted, truncated):
+        assert undone(server, tmp_path, xid, code=1).returncode == 0
+        said = (tmp_path / f"{xid}.sql").read_text()
+        assert "of public.r: a column has another type since: v" in said
+    assert server.rows("SELECT * FROM r") == []
+
+
+def test_rows_of_an_earlier_type_do_not_come_back_after_truncate(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql("CREATE TABLE cents (id int, v int)", "INSERT INTO cents VALUES (1, 1250)")
+    with server.connect() as session, session.transaction():
+        session.execute(b"ALTER TABLE cents ALTER v TYPE numeric USING v / 100.0")
+        session.execute(b"TRUNCATE cents")
+        row = session.execute(b"SELECT txid_current()").fetchone()
+    assert row is not None
+    assert undone(server, tmp_path, str(row[0]), code=1).returncode == 0
+    said = (tmp_path / f"{row[0]}.sql").read_text()
+    assert "-- not all of what truncate took from public.cents: a column was" in said
+    assert server.rows("SELECT * FROM cents") == []

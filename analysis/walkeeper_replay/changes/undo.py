@@ -73,6 +73,9 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
         if not (known := coverage_of(rows)).has_values:
             yield comment(f"not all of what truncate took from {table.shown}: {known}")
         names = [name for name in stored if name in rows.column_names]
+        if known.has_values and len(names) < len(stored):
+            lost = "a column was dropped or has another type since"
+            yield comment(f"not all of what truncate took from {table.shown}: {lost}")
         yield from _put_back(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":
         assert change.new is not None, f"{change=}"

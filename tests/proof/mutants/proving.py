@@ -177,4 +177,26 @@ PROVING = (
         turns_red=VALUES + "a_row_is_found_by_a_key_of_any_type[composite]",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "undo-into-another-type",
+        "later_names",
+        "undo leaves out a row of which a column got another type since",
+        (
+            Edit(
+                "_later",
+                "[a.name for a in table.columns if after[a.number].type != a.type]",
+                "[]",
+            ),
+        ),
+        turns_red=VALUES + "a_value_of_an_earlier_type_of_its_column_does_not_come_back[number]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncated-rows-into-another-type",
+        "later_names",
+        "undo leaves out truncated rows of which a column got another type since",
+        (Edit("later_names.renamed", "types.get(a.number, a.type) != a.type", "False"),),
+        turns_red=VALUES + "rows_of_an_earlier_type_do_not_come_back_after_truncate",
+        why_named=NO_TABLES,
+    ),
 )
