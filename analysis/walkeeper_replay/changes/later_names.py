@@ -5,7 +5,8 @@
 
 Contract: a table is its OID until another one gets it, and a column its number. Names may be
 exchanged. A change of a table or column that is not there later has a coverage that says so, and
-keeps its own names.
+keeps its own names. So has a change before a column got another type: ALTER TABLE alone knew which
+values of that type stand for the earlier ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from walkeeper_replay.text.coverage import Coverage, reason, together
 
 DROPPED = reason("the table was dropped since")
 _COLUMNS_DROPPED = "a column was dropped since: {}"
+_COLUMNS_RETYPED = "a column has another type since: {}"
 
 
 def in_later_names(changes: Sequence[Change], catalog: Catalog, lives: TableLives) -> list[Change]:
@@ -52,6 +54,9 @@ def _later(
     if gone:
         return table, same, reason(_COLUMNS_DROPPED.format(", ".join(gone)))
     own = tuple(_later_attribute(a, after) for a in table.attributes)
+    retyped = [a.name for a in table.columns if after[a.number].type != a.type]
+    if retyped:
+        return table, same, reason(_COLUMNS_RETYPED.format(", ".join(retyped)))
     names = {a.name: after[a.number].name for a in table.columns}
     key = tuple(names[name] for name in table.key)
     numbers = {a.number for a in table.columns}
@@ -74,7 +79,13 @@ def _named(row: dict[str, str | None] | None, names: dict[str, str]) -> Any:
 
 
 def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
-    """Return the columns that both have, in the names of `after`, and True if these are all."""
+    """Return the columns that both have, in the names of `after`, and True if these are all.
+
+    Return no row if such a column has another type.
+    """
+    types = {a.number: a.type for a in after.columns}
+    if any(types.get(a.number, a.type) != a.type for a in before.columns):
+        return rows.slice(0, 0).select([]), False
     names = {a.number: a.name for a in after.columns}
     own = {a.name: names.get(a.number) for a in before.columns}
     kept = [name for name in rows.column_names if own.get(name, name) is not None]

@@ -26,10 +26,12 @@ from walkeeper_replay.columns.written_rows import (
     quoted_name,
 )
 from walkeeper_replay.table_at import coverage_of
+from walkeeper_replay.text.value_text import NAMED
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""
 Row = dict[str, str | None]
+_FIRST_NOT_BUILT_IN = 10_000
 
 
 def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[str]:
@@ -71,6 +73,9 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
         if not (known := coverage_of(rows)).has_values:
             yield comment(f"not all of what truncate took from {table.shown}: {known}")
         names = [name for name in stored if name in rows.column_names]
+        if known.has_values and len(names) < len(stored):
+            lost = "a column was dropped or has another type since"
+            yield comment(f"not all of what truncate took from {table.shown}: {lost}")
         yield from _put_back(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":
         assert change.new is not None, f"{change=}"
@@ -94,7 +99,8 @@ def _place(table: Table, row: Row) -> str:
     # Generated columns follow from the others, and are not always known.
     parts = [_is_left(a.name, row[a.name]) for a in table.columns if not a.generated]
     if table.key:  # for its index
-        parts = [f"{quoted_name(name)} = {literal(row[name])}" for name in table.key] + parts
+        types = {a.name: a.type for a in table.columns}
+        parts = [_has_key(table, name, types[name], row[name]) for name in table.key] + parts
         return " AND ".join(parts)
     where = " AND ".join(parts) or "true"
     chosen = f"ctid = (SELECT ctid FROM ONLY {qualified(table)} WHERE {where} LIMIT 1)"
@@ -103,6 +109,19 @@ def _place(table: Table, row: Row) -> str:
         kinds = f"SELECT count(DISTINCT ROW({later})::text) FROM ONLY {qualified(table)}"
         return f"{chosen} AND ({kinds} WHERE {where}) = 1"
     return chosen
+
+
+def _has_key(table: Table, name: str, type_: int, value: str | None) -> str:
+    """Return a condition that an index serves: a column of the key has this value.
+
+    The server takes a bare literal for the operator's type: an anonymous record for a composite,
+    and a number for regclass. A UNION gives the literal the column's own type.
+    """
+    column, text = quoted_name(name), literal(value)
+    if type_ < _FIRST_NOT_BUILT_IN and type_ not in NAMED:
+        return f"{column} = {text}"
+    own = f"SELECT {column} FROM ONLY {qualified(table)} WHERE false"
+    return f"{column} = ({own} UNION ALL SELECT {text})"
 
 
 def _is_left(name: str, value: str | None) -> str:

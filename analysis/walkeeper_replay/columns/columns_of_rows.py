@@ -44,7 +44,7 @@ _FIXED: dict[int, tuple[str, Any]] = {
     700: ("<f4", pa.float32()), 701: ("<f8", pa.float64()), 1082: ("<i4", pa.date32()),
     1114: ("<i8", pa.timestamp("us")), 1184: ("<i8", pa.timestamp("us", "UTC")),
 }  # fmt: skip
-_TEXT = frozenset({25, 1042, 1043, 114, 142})
+_TEXT = frozenset({25, 1042, 1043, 114})
 BYTEA, NUMERIC = 17, 1700
 UNREADABLE = reason(
     "values that cannot be shown (not text in the database's encoding, an enum's label or an "

@@ -17,6 +17,7 @@ from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.columns.arrow_text import rows_of_text
 
 ROWS_PER_INSERT = 100
+# Settings that change how a value is read from its text, or how much of it a cast to text has.
 SESSION = (
     "SET client_encoding = 'UTF8';",
     "SET timezone = 'UTC';",
@@ -24,6 +25,9 @@ SESSION = (
     "SET intervalstyle = 'postgres';",
     "SET standard_conforming_strings = on;",
     "SET lc_monetary = 'C';",
+    "SET extra_float_digits = 1;",
+    "SET array_nulls = on;",
+    "SET xmloption = content;",
 )
 
 

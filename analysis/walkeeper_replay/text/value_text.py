@@ -24,6 +24,7 @@ from walkeeper_replay.text.jsonpath_text import jsonpath_text
 from walkeeper_replay.text.money_text import money_text
 from walkeeper_replay.text.object_names import ObjectNames
 from walkeeper_replay.text.search_text import tsquery_text, tsvector_text
+from walkeeper_replay.text.xml_text import xml_text
 
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _RECORD_HEADER = 23
@@ -110,7 +111,7 @@ def _nothing(packed: bytes, size: int, method: int) -> None:
 
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
-_CHAR, _NAME, _JSONPATH = 18, 19, 4072
+_CHAR, _NAME, _XML, _JSONPATH = 18, 19, 142, 4072
 MONEY, ACLITEM = 790, 1033
 # Types that hold text, which is decoded from the database's encoding, too.
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
@@ -161,7 +162,9 @@ class Printer:
             raise DamagedValue(str(error)) from error
 
     def _text(self, oid: int, data: bytes) -> str:
-        if oid in _TEXTS:
+        if oid == _XML and not self.types.names.is_for_sql:
+            return xml_text(self._decoded(data))
+        if oid in _TEXTS:  # A server stores xml as SQL has it.
             return self._decoded(data)
         if oid == _JSONPATH:
             return jsonpath_text(data, self._decoded, self.types.major)
@@ -224,7 +227,7 @@ class Printer:
         return Printer(own, self.encoding, self._unpack)
 
     def for_sql(self) -> Printer:
-        """Return a printer of names that a server reads with any search path."""
+        """Return a printer of texts that a server reads with any search path, and stores alike."""
         own = replace(self.types, names=self.types.names.for_sql())
         return Printer(own, self.encoding, self._unpack)
 

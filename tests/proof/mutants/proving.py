@@ -8,6 +8,7 @@ NO_TABLES = "the simulator has no tables"
 INDEX = "tests/history/test_index_proof.py::test_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
+VALUES = "tests/replay/test_undo_values_postgres.py::test_"
 
 ONE = "tests/replay/test_one_history_postgres.py::test_"
 MIXED = ONE + "a_segment_of_another_history_is_named"
@@ -130,6 +131,72 @@ PROVING = (
             ),
         ),
         turns_red=LOST + "a_stream_says_what_its_changes_do_not_show[delta:-mirror-False]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "sql-under-the-databases-settings",
+        "written_rows",
+        "SQL sets what changes the value that a text means, and the text of a value",
+        (Edit("written_rows", '"SET extra_float_digits = 1;"', '"SELECT 1;"'),),
+        turns_red=VALUES + "a_float_of_other_last_digits_is_not_as_it_was_left[float8]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "xml-as-stored",
+        "value_text",
+        "xml is shown as the server shows it, and not as it is stored",
+        (
+            Edit(
+                "Printer._text",
+                "oid == _XML and not self.types.names.is_for_sql",
+                "False",
+            ),
+        ),
+        turns_red=VALUES + "xml_is_shown_as_select_does_and_comes_back_as_stored",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "xml-in-sql-as-shown",
+        "value_text",
+        "SQL has xml as it is stored",
+        (Edit("Printer._text", "not self.types.names.is_for_sql", "True"),),
+        turns_red=VALUES + "xml_is_shown_as_select_does_and_comes_back_as_stored",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "key-of-the-operators-type",
+        "undo",
+        "undo compares a key with a value of the key's own type",
+        (
+            Edit(
+                "_has_key",
+                "type_ < _FIRST_NOT_BUILT_IN and type_ not in NAMED",
+                "True",
+            ),
+        ),
+        turns_red=VALUES + "a_row_is_found_by_a_key_of_any_type[composite]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "undo-into-another-type",
+        "later_names",
+        "undo leaves out a row of which a column got another type since",
+        (
+            Edit(
+                "_later",
+                "[a.name for a in table.columns if after[a.number].type != a.type]",
+                "[]",
+            ),
+        ),
+        turns_red=VALUES + "a_value_of_an_earlier_type_of_its_column_does_not_come_back[number]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "truncated-rows-into-another-type",
+        "later_names",
+        "undo leaves out truncated rows of which a column got another type since",
+        (Edit("later_names.renamed", "types.get(a.number, a.type) != a.type", "False"),),
+        turns_red=VALUES + "rows_of_an_earlier_type_do_not_come_back_after_truncate",
         why_named=NO_TABLES,
     ),
 )
