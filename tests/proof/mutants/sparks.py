@@ -43,6 +43,22 @@ SPARKS = (
         why_named=NO_SPARK,
     ),
     Mutant(
+        "payload-is-silent-beside-columns",
+        "pgwal_options",
+        "payload beside columns is an error",
+        (Edit("pgwal_options._columns", "payload and 'columns' in values", "False"),),
+        turns_red=OPTIONS + "payload_beside_columns_is_refused",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "streams-take-options-without-effect",
+        "stream_reader",
+        "a stream refuses an option that has no effect on it",
+        (Edit("PgWalStreamReader.__init__", "options.refuse_for_streams()"),),
+        turns_red=OPTIONS + "a_stream_refuses_an_option_that_would_have_no_effect[given1-index]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
         "executors-believe-their-own-copy",
         "logical_tables",
         "an executor that sees less of a logical log than the driver fails its task",
