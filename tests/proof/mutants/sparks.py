@@ -186,6 +186,15 @@ SPARKS = (
         why_named=NO_SPARK,
     ),
     Mutant(
+        "spools-move-with-their-process",
+        "changes_stream",
+        "driver and executors take a relative spool for one folder",
+        (Edit("changes_stream._whole_path", "str(Path(spool).resolve())", "spool"),),
+        turns_red="tests/replay/test_spark_changes_stream.py::test_"
+        "tasks_in_another_folder_find_a_relative_spool",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
         "holes-are-the-end-of-an-archive",
         "stream_reader",
         "a query of what is there fails at a segment that is missing",
