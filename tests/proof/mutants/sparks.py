@@ -76,6 +76,15 @@ SPARKS = (
         why_named=NO_SPARK,
     ),
     Mutant(
+        "row-history-believes-oids",
+        "change_rows",
+        "row_history names a change in which an OID stands for the name",
+        (Edit("change_rows.may_be_of_row", "column in change.as_oids", "False"),),
+        turns_red="tests/replay/test_incomplete_changes_postgres.py::test_"
+        "row_history_does_not_pass_over_a_name_that_stands_as_oid",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
         "row-history-passes-over-old-values",
         "logical_tables",
         "row_history of a log names a change whose old value was not sent",
