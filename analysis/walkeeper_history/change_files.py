@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_common.lsn import Lsn
+from walkeeper_wal.sources.opening import path_here
 from walkeeper_wal.wal_errors import HistoryError
 
 BEAT, CLAIM = "position.json", "claim.txt"
@@ -205,9 +206,8 @@ class ChangeFiles:
     def open(cls, url: str) -> ChangeFiles:
         """Return the sink at a path or a URL; raise HistoryError if it cannot be reached."""
         try:
-            if "://" in url and not url.startswith("file://"):
-                return cls(Bucket(url), url)
-            return cls(Folder(Path(url.removeprefix("file://"))), url)
+            path = path_here(url)
+            return cls(Bucket(url) if path is None else Folder(path), url)
         except OSError as error:
             raise HistoryError(f"{url}: {error.strerror or error}") from error
 

@@ -25,8 +25,9 @@ def open_store(url: str) -> ObjectStore:
     """
     if not url:
         raise Refused("an empty text is no place for an archive: name a directory or a URL")
-    if "://" not in url or url.startswith("file://"):
-        return LocalStore(_local_path(url))
+    path = local_path(url)
+    if path is not None:
+        return LocalStore(path)
     scheme = url.partition("://")[0].lower()
     if scheme not in CLOUD_SCHEMES:  # obstore knows memory:// too, from which WAL would be gone
         raise Refused(
@@ -38,12 +39,18 @@ def open_store(url: str) -> ObjectStore:
     return CloudStore(url)
 
 
-def _local_path(url: str) -> str:
+def local_path(url: str) -> str | None:
+    """Return the path of a directory or a file here, or None for a URL of an object store.
+
+    Raise Refused for a file:// URL that is not of a path here alone.
+    """
     if not url.startswith("file://"):
-        return url
+        return None if "://" in url else url
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path:
         raise Refused(
             f"{shown_url(url)} names a host; write file:///directory for a directory here"
         )
+    if "?" in url or "#" in url:  # they end the path of a URL
+        raise Refused(f"{shown_url(url)} has a ? or a #; write %3F or %23 for it")
     return unquote(parts.path)

@@ -3,7 +3,8 @@
     path, relation, database, base, timeline, allowMissing    as in batch
     startLsn              the stream begins with the commits that end after it
     state                 a folder of the driver's machine, for this stream alone (required)
-    spool                 a folder or URL that driver and executors reach (`spool` in the state)
+    spool                 a folder or URL that driver and executors reach (`spool` in the state);
+                          a relative one is below the folder where the driver runs
     maxBytesPerTrigger    bytes of WAL in a micro-batch, by default 1 GB, at least one segment
     memory, changeMemory  MB of pages, and of changes of open transactions (1024 and 64)
 
@@ -84,7 +85,7 @@ class ChangesStreamReader(PgWalStreamReader):
         super().__init__(PgWalOptions.parse(where))
         self._past = options
         self._state = Path(options.values["state"]).resolve()
-        self._spool = options.values.get("spool") or str(self._state / "spool")
+        self._spool = _whole_path(options.values.get("spool") or str(self._state / "spool"))
         self._max_bytes = number_option(options.values, "maxBytesPerTrigger")
         self._ranges: ChangeRanges | None = None
         self._made: tuple[Offset, Offset, Sequence[InputPartition]] | None = None
@@ -188,6 +189,11 @@ class ProblemsStreamReader(ChangesStreamReader):
             assert partition.value is None, f"{partition=}"
             return iter(())
         return iter([problem_rows(partition.problems)])
+
+
+def _whole_path(spool: str) -> str:
+    """Return the spool as executors name it, which run in folders of their own."""
+    return spool if "://" in spool else str(Path(spool).resolve())
 
 
 def changes_stream(given: Mapping[str, str]) -> ChangesStreamReader:

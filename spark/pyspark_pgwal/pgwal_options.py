@@ -88,6 +88,15 @@ class PgWalOptions:
             index=values.get("index"),
         )
 
+    def refuse_for_streams(self) -> None:
+        """Raise HistoryError for an option that would have no effect on a stream."""
+        if self.pushdown:
+            raise HistoryError("a stream takes no filters of Spark: leave out the option pushdown")
+        if self.index and not (self.start_time or self.end_time):
+            raise HistoryError(
+                "a stream uses an index for startTime and endTime alone: leave out the option index"
+            )
+
     def made_table(self) -> Table:
         return table(self.table, self.columns, self.names, self.wanted)
 
@@ -119,6 +128,11 @@ def _columns(
     values: Mapping[str, str], name: str, names: RelationNames | None
 ) -> tuple[str, ...] | None:
     payload = one_of(values, "payload", "false", "true") == "true"
+    if payload and "columns" in values:
+        raise HistoryError(
+            "option payload adds nothing beside columns: leave it out, and name those with bytes, "
+            "such as main_data, in the option columns"
+        )
     if "columns" in values:
         return tuple(column.strip() for column in values["columns"].split(","))
     if payload:

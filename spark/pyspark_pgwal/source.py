@@ -7,7 +7,7 @@
                           changes and row_history (pyspark_pgwal.replayed_tables)
     columns               names, separated by commas; Spark cannot tell a Python source which
                           columns a query needs, so leaving them out here is what saves time
-    payload               true: with main_data, block_data and block_fpi_data
+    payload               true: with main_data, block_data and block_fpi_data, without `columns`
     startLsn, endLsn      records that start in [startLsn, endLsn), as 0/16B3748 or a number
     startTime, endTime    the same by times of commits
     timeline              by default the newest
@@ -20,7 +20,8 @@
     pushdown              true: take filters from Spark (LSNs, timeline, resource_manager, xid,
                           times, relfilenode), which takes spark.sql.python.filterPushdown.enabled
     index                 a file of `walkeeper history index`: with pushdown, segments that have no
-                          such xid, relation, time or resource manager are passed over
+                          such xid, relation, time or resource manager are passed over; a stream
+                          has no pushdown, and an index for startTime and endTime alone
 
 Contract: names of options do not depend on case, as everywhere in Spark. An unknown option is an
 error, because a misspelt range would otherwise read everything.

@@ -45,6 +45,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plan anew for each micro-batch: one listing of the archive."""
 
     def __init__(self, options: PgWalOptions) -> None:
+        options.refuse_for_streams()
         self._options = options
         self._files = open_files(options.path)
         self._is_live = isinstance(self._files, LiveFiles)

@@ -18,8 +18,11 @@ from tests.history.reading_whole import stats_of_segment, whole_stats
 from tests.support.s3_server import BUCKET, s3_server
 from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
+from walkeeper_archive.open_store import open_store
 from walkeeper_cli.program import run
+from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import LSN_MAX, Lsn, segment_name
+from walkeeper_history.change_files import ChangeFiles
 from walkeeper_history.rows.stats import Stats
 from walkeeper_wal.sources.archive_names import archived_file
 from walkeeper_wal.sources.opening import open_files
@@ -343,6 +346,29 @@ def test_an_object_store_is_read_like_a_directory(tmp_path: Path, layout: str) -
         stats.add(part)
     assert stats.totals()[0] == len(maker.records)
     assert stats.sums == whole_stats(tmp_path)[0].sums
+
+
+def test_a_file_url_names_the_folder_in_which_the_archive_is(tmp_path: Path) -> None:
+    """Safekeepers wrote to `my wal`, and the commands looked for `my%20wal`."""
+    folder = tmp_path / "my wal#1"
+    folder.mkdir()
+    url = f"file://{tmp_path}/my%20wal%231"
+    open_store(url).put_new(FIRST, b"x")
+    assert open_files(url).list_files() == [(FIRST, 1)]
+    assert open_files(str(folder)).list_files() == [(FIRST, 1)], "a path has no escapes"
+    ChangeFiles.open(url).beat(7, {})
+    assert (folder / "position.json").exists()
+
+
+@pytest.mark.parametrize("part", ["?x=1", "#1"])
+def test_a_file_url_that_goes_on_after_its_path_is_refused(tmp_path: Path, part: str) -> None:
+    """The archive was in the folder whose name ends before the mark."""
+    url = f"file://{tmp_path}{part}"
+    for opened in (open_store, open_files, ChangeFiles.open):
+        with pytest.raises((Refused, HistoryError), match="write %3F or %23"):
+            opened(url)
+    with pytest.raises(HistoryError, match="names a host"):
+        open_files("file://host/wal")
 
 
 def test_an_endpoint_without_tls_is_read_as_safekeepers_write_to_it(

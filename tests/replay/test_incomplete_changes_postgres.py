@@ -113,3 +113,28 @@ def test_row_history_does_not_pass_over_a_value_that_it_does_not_know(cubes: str
     assert not found(where="c=(1, 2)", allowmissing="true")
     assert found(where="id=3") == [("insert", "3")]
     assert not found(where="nothing=3"), "no table has the column"
+
+
+def test_row_history_does_not_pass_over_a_name_that_stands_as_oid(server: PostgresServer) -> None:
+    """WAL alone has no roles: 10 is postgres, so that its rows were left out."""
+    server.sql(
+        "CREATE DOMAIN who AS regrole",
+        "CREATE TABLE owned (id int PRIMARY KEY, r regrole, rs regrole[], d who, t text)",
+        "INSERT INTO owned VALUES (1, 'postgres', '{postgres}', 'postgres', '10')",
+        "INSERT INTO owned VALUES (2, NULL, NULL, NULL, 'postgres')",
+        "SELECT pg_switch_wal()",
+    )
+
+    def found(where: str, **options: str) -> list[str]:
+        given = {"table": "row_history", "path": str(server.data / "pg_wal"), "relation": "owned"}
+        made = past_reader({**given, "parts": "1", "where": where, **options}, None)
+        (part,) = made.partitions()
+        rows = pa.Table.from_batches(made.read(part), SCHEMA).to_pylist()
+        return [dict(row["new"])["id"] for row in rows]
+
+    for where in ("r=postgres", "rs={postgres}", "d=postgres"):
+        with pytest.raises(HistoryError, match=r"may lack changes: insert of public\.owned at"):
+            found(where)
+        assert not found(where, allowmissing="true")
+    assert found("r=10") == ["1"]
+    assert (found("id=2"), found("id=3"), found("t=postgres")) == (["2"], [], ["2"])

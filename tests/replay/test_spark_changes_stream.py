@@ -157,6 +157,20 @@ def test_the_state_follows_what_is_committed_and_the_spool_is_emptied(
         rewound.run(never)
 
 
+def test_tasks_in_another_folder_find_a_relative_spool(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor's process looked for the files below the folder where it runs itself."""
+    driver, executor = tmp_path / "driver", tmp_path / "executor"
+    driver.mkdir()
+    executor.mkdir()
+    monkeypatch.chdir(driver)
+    query = Query(log, tmp_path, {"spool": "spool"})
+    query.run(lambda step: monkeypatch.chdir(executor if step == "made" else driver))
+    assert query.rows() == log.expected([], None)
+    assert (driver / "spool").is_dir() and not any(executor.iterdir())
+
+
 def test_two_queries_with_one_spool_keep_apart(log: Log, tmp_path: Path) -> None:
     """Files of one range had one name: a query read the other's changes, or lost its own."""
     spool = {"spool": str(tmp_path / "spool")}

@@ -1,7 +1,8 @@
-"""Options of Spark's tables over replay: a value that an option does not take is named at once."""
+"""Options of Spark's tables: a value that an option does not take is named at once."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pyspark_pgwal.logical_tables import LoggedOptions
 from pyspark_pgwal.pgwal_options import PgWalOptions
 from pyspark_pgwal.replayed_tables import PastOptions
+from pyspark_pgwal.stream_reader import PgWalStreamReader
 from walkeeper_wal.sources.plan import Problem
 from walkeeper_wal.wal_errors import DamagedWal, HistoryError
 
@@ -55,3 +57,27 @@ def test_an_option_without_a_value_is_named(options: Any) -> None:
     given = {"path": "wal", "table": "changes" if options is LoggedOptions else "records"}
     with pytest.raises(HistoryError, match="option startLsn is empty"):
         options.parse({**given, "startlsn": " "})
+
+
+def test_payload_beside_columns_is_refused() -> None:
+    """The columns with bytes were left out, without a word."""
+    given = {"path": "wal", "columns": "xid"}
+    assert PgWalOptions.parse({**given, "payload": "false"}).columns == ("xid",)
+    with pytest.raises(HistoryError, match="option payload adds nothing beside columns"):
+        PgWalOptions.parse({**given, "payload": "true"})
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [({"pushdown": "true"}, "pushdown"), ({"index": "facts"}, "index")]
+)
+def test_a_stream_refuses_an_option_that_would_have_no_effect(
+    tmp_path: Path, given: dict[str, str], name: str
+) -> None:
+    """A stream has no filters, so that it read each segment, index or not."""
+    with pytest.raises(HistoryError, match=f"leave out the option {name}"):
+        PgWalStreamReader(PgWalOptions.parse({"path": str(tmp_path), **given}))
+
+
+def test_a_stream_takes_an_index_for_its_times(tmp_path: Path) -> None:
+    given = {"path": str(tmp_path), "index": "facts", "starttime": "2024-05-01 12:30:00+02"}
+    PgWalStreamReader(PgWalOptions.parse({**given, "pushdown": "false"}))

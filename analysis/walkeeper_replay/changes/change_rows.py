@@ -56,6 +56,7 @@ class Change:
     old: dict[str, str | None] | None = None
     new: dict[str, str | None] | None = None
     coverage: Coverage = COMPLETE
+    as_oids: frozenset[str] = frozenset()  # columns that may have an OID for a name not known
 
 
 CHANGE_ROW = np.dtype(
@@ -94,10 +95,11 @@ class Piece:
     def changes(self) -> list[Change]:
         """Return a Change for each row."""
         values = [None, *(self.values.dicts() if self.values is not None else ())]
+        as_oids = frozenset[str]() if self.values is None else self.values.as_oids
         return [
             Change(
                 start, Commit(lsn, time, top), xid, self.table, OPERATIONS[operation],
-                values[old + 1], values[new + 1], why,
+                values[old + 1], values[new + 1], why, as_oids,
             )
             for (start, lsn, time, top, xid, operation, old, new), why in zip(
                 self.rows.tolist(), self.coverage.tolist(), strict=True
@@ -260,13 +262,17 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
 def may_be_of_row(change: Change, column: str) -> bool:
     """Return True if the row before or after a change has a value of the column that is not known.
 
-    Such a value is absent, or it is the bytes of a type that is not known.
+    Such a value is absent, it is the bytes of a type that is not known, or an OID in it stands for
+    a name.
     """
     if change.coverage == COMPLETE or change.operation == "truncate":
         return False
     sides = {"insert": [change.new], "delete": [change.old]}
     for side in sides.get(change.operation, [change.old, change.new]):
-        if side is None or column not in side or (side[column] or "").startswith("\\x"):
+        if side is None or column not in side:
+            return True
+        value = side[column]
+        if value is not None and (column in change.as_oids or value.startswith("\\x")):
             return True
     return False
 

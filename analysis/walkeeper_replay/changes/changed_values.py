@@ -45,6 +45,8 @@ class ChangedValues:
     """True by place and column where a value is not known, or None if all are known."""
     doubts: Column
     """The reason why a row is not known whole: a place in DOUBTS."""
+    as_oids: frozenset[str] = frozenset()
+    """The columns with a value in which an OID stands for a name that is not known."""
 
     def damaged(self) -> Column:
         """Return the places of the rows with a value that does not have its type's layout."""
@@ -156,4 +158,5 @@ def changed_values(
             doubts[row] = why
     every = np.full(len(rows), _UNKNOWN_ROW, np.uint8)
     every[known] = doubts
-    return ChangedValues(names, typed, columns, places, lost, every)
+    as_oids = frozenset(name for _, name in made.as_oids_places)
+    return ChangedValues(names, typed, columns, places, lost, every, as_oids)

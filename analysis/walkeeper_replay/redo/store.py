@@ -179,7 +179,7 @@ class PageStore:
         """Return a relation's number in this store; its pages of the base are read."""
         at = self._place_of(relation)
         if self._values[at] < 0:
-            if 2 * (self.counts[RELATIONS] + 1) > len(self._values):
+            if self._is_half_used():
                 self._double_relations()
                 at = self._place_of(relation)
             self._put_at(at, relation, int(self.counts[RELATIONS]))
@@ -195,6 +195,10 @@ class PageStore:
     def _put_at(self, at: int, relation: Relation, number: int) -> None:
         self._keys[at] = relation.tablespace << 32 | relation.database, relation.relfilenode
         self._values[at] = number
+
+    def _is_half_used(self) -> bool:
+        """Return True if the table of relations has no room for one more."""
+        return bool(2 * (self.counts[RELATIONS] + 1) > len(self._values))
 
     def _double_relations(self) -> None:
         """Make room for as many relations again: half of the table's rows have to stay free."""
@@ -237,9 +241,9 @@ class PageStore:
                 batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
                 self.part, self.parts, self._whole, self.counts, self._chosen,
             )  # fmt: skip
-            assert count or at == len(batch.blocks), "more relations than a store holds"
             self._enter_relations()
-            if at < len(batch.blocks):
+            if at < len(batch.blocks):  # perhaps before the first one of this store's part
+                assert self._is_half_used(), f"{at=} {self.counts[RELATIONS]=}"
                 self._double_relations()
             chosen = self._chosen[:count]
             if self.resets is not None:

@@ -1,4 +1,4 @@
-"""Mutants of the index's proofs, and of what changes and their stream say that they lack."""
+"""Mutants of the index's proofs, of file:// URLs, and of what changes say that they lack."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 
 NO_TABLES = "the simulator has no tables"
 INDEX = "tests/history/test_index_proof.py::test_"
+URLS = "tests/history/test_archives.py::test_a_file_url_"
 LOST = "tests/replay/test_lost_changes_postgres.py::test_"
 UNDESCRIBED = "tests/replay/test_undescribed_postgres.py::test_"
 VALUES = "tests/replay/test_undo_values_postgres.py::test_"
@@ -197,6 +198,22 @@ PROVING = (
         "undo leaves out truncated rows of which a column got another type since",
         (Edit("later_names.renamed", "types.get(a.number, a.type) != a.type", "False"),),
         turns_red=VALUES + "rows_of_an_earlier_type_do_not_come_back_after_truncate",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "paths-of-urls-keep-their-escapes",
+        "open_store",
+        "a file:// URL means one folder to the archive and to what reads it",
+        (Edit("open_store.local_path", "unquote(parts.path)", "parts.path"),),
+        turns_red=URLS + "names_the_folder_in_which_the_archive_is",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "paths-of-urls-are-cut",
+        "open_store",
+        "a file:// URL that goes on after its path is refused",
+        (Edit("open_store.local_path", "'?' in url or '#' in url", "False"),),
+        turns_red=URLS + "that_goes_on_after_its_path_is_refused[#1]",
         why_named=NO_TABLES,
     ),
 )

@@ -410,6 +410,15 @@ REDOING = (
         why_named=NO_PAGES,
     ),
     Mutant(
+        "full-tables-need-a-choice-before",
+        "store",
+        "the table of relations grows also before the first record that is chosen",
+        (Edit("PageStore.stretches", "self._is_half_used()", "count"),),
+        turns_red="tests/replay/test_many_relations.py::test_"
+        "a_batch_that_begins_with_one_relation_too_many_is_chosen_whole[4]",
+        why_named=NO_PAGES,
+    ),
+    Mutant(
         "toast-has-one-file",
         "described_tables",
         "values are found in each file that their TOAST table had",

@@ -43,6 +43,22 @@ SPARKS = (
         why_named=NO_SPARK,
     ),
     Mutant(
+        "payload-is-silent-beside-columns",
+        "pgwal_options",
+        "payload beside columns is an error",
+        (Edit("pgwal_options._columns", "payload and 'columns' in values", "False"),),
+        turns_red=OPTIONS + "payload_beside_columns_is_refused",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "streams-take-options-without-effect",
+        "stream_reader",
+        "a stream refuses an option that has no effect on it",
+        (Edit("PgWalStreamReader.__init__", "options.refuse_for_streams()"),),
+        turns_red=OPTIONS + "a_stream_refuses_an_option_that_would_have_no_effect[given1-index]",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
         "executors-believe-their-own-copy",
         "logical_tables",
         "an executor that sees less of a logical log than the driver fails its task",
@@ -57,6 +73,15 @@ SPARKS = (
         (Edit("PastOptions.own_changes", "not self.allows_missing", "False"),),
         turns_red="tests/replay/test_incomplete_changes_postgres.py::test_"
         "row_history_does_not_pass_over_a_value_that_it_does_not_know",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "row-history-believes-oids",
+        "change_rows",
+        "row_history names a change in which an OID stands for the name",
+        (Edit("change_rows.may_be_of_row", "column in change.as_oids", "False"),),
+        turns_red="tests/replay/test_incomplete_changes_postgres.py::test_"
+        "row_history_does_not_pass_over_a_name_that_stands_as_oid",
         why_named=NO_SPARK,
     ),
     Mutant(
@@ -167,6 +192,15 @@ SPARKS = (
         (Edit("ChangeRanges.__init__", "name_of(state)", "'range'"),),
         turns_red="tests/replay/test_spark_changes_stream.py::test_"
         "two_queries_with_one_spool_keep_apart",
+        why_named=NO_SPARK,
+    ),
+    Mutant(
+        "spools-move-with-their-process",
+        "changes_stream",
+        "driver and executors take a relative spool for one folder",
+        (Edit("changes_stream._whole_path", "str(Path(spool).resolve())", "spool"),),
+        turns_red="tests/replay/test_spark_changes_stream.py::test_"
+        "tasks_in_another_folder_find_a_relative_spool",
         why_named=NO_SPARK,
     ),
     Mutant(
