@@ -116,13 +116,13 @@ class GatedServer:
     def guards(self) -> list[int]:
         """Return the background processes of this server's starts."""
         found = []
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        for entry in Path("/proc").glob("[0-9]*"):
             try:
-                words = entry.read_bytes().decode(errors="replace").split("\0")
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
             if "--exec" in words and self.server.dsn() in words:
-                found.append(int(entry.parent.name))
+                found.append(int(entry.name))
         return found
 
     def kill_guard(self) -> None:

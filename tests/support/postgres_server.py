@@ -351,11 +351,11 @@ class PostgresServer:
 def children_of(pid: int) -> list[int]:
     """List the processes whose parent is `pid`, from /proc."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            parent = entry.read_text().rpartition(")")[2].split()[1]
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
             if int(parent) == pid:
-                found.append(int(entry.parent.name))
+                found.append(int(entry.name))
     return found
 
 
