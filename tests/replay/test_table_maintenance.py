@@ -58,6 +58,20 @@ def files_in(folder: Path, ending: str) -> set[Path]:
     return {path for path in folder.rglob(f"*{ending}") if not path.name.startswith("_")}
 
 
+def commits_of(sink: DeltaMirrors | IcebergMirrors) -> Callable[[int], None]:
+    """Return a function that writes the orders of a number in a commit of their own."""
+    sink._note(ORDERS)
+
+    def commit(number: int) -> None:
+        rows, target = orders(number), sink._opened(ORDERS)
+        if target is None:
+            sink._overwrite(ORDERS, rows, number)
+        else:
+            sink._merge_rows(ORDERS, rows, ALL, target, number)
+
+    return commit
+
+
 # Merges
 
 
@@ -88,16 +102,7 @@ def test_a_row_is_written_anew_a_few_times_while_a_table_grows() -> None:
 
 def mirrored(tmp_path: Path) -> tuple[DeltaMirrors, Callable[[int], None]]:
     sink = DeltaMirrors(str(tmp_path / "to"), MIRROR)
-    sink._note(ORDERS)
-
-    def commit(number: int) -> None:
-        rows, target = orders(number), sink._opened(ORDERS)
-        if target is None:
-            sink._overwrite(ORDERS, rows, number)
-        else:
-            sink._merge_rows(ORDERS, rows, ALL, target, number)
-
-    return sink, commit
+    return sink, commits_of(sink)
 
 
 def test_a_delta_mirror_stays_bounded_through_many_commits(tmp_path: Path) -> None:
@@ -258,16 +263,7 @@ def catalog_in(folder: Path) -> Any:
 def iceberg(tmp_path: Path) -> tuple[IcebergMirrors, Any, Callable[[int], None]]:
     catalog = catalog_in(tmp_path)
     sink = IcebergMirrors("lake", "shop", MIRROR, opened=catalog)
-    sink._note(ORDERS)
-
-    def commit(number: int) -> None:
-        rows, target = orders(number), sink._opened(ORDERS)
-        if target is None:
-            sink._overwrite(ORDERS, rows, number)
-        else:
-            sink._merge_rows(ORDERS, rows, ALL, target, number)
-
-    return sink, lambda: catalog.load_table("shop.public_orders"), commit
+    return sink, lambda: catalog.load_table("shop.public_orders"), commits_of(sink)
 
 
 def texts(scan: Any) -> set[str]:
