@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.postgres_server import PostgresServer, own
+from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -168,10 +168,7 @@ def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
     )  # fmt: skip
     backup = server.base_backup()
     try:
-        space = server.directory / "space"
-        space.mkdir()
-        own(space)
-        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        server.make_tablespace("space")
         run(server, "UPDATE t SET id = -id WHERE id < 4", database="moved")
         before = copied(server, "t", "moved")
         lsn = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
@@ -212,10 +209,7 @@ def test_a_database_that_was_moved_back_has_no_rows_of_before(other_server: Post
     )  # fmt: skip
     backup = server.base_backup()
     try:
-        space = server.directory / "far"
-        space.mkdir()
-        own(space)
-        run(server, f"CREATE TABLESPACE far LOCATION '{space}'")
+        server.make_tablespace("far")
         for number, target in enumerate(("far", "pg_default", "far", "pg_default")):
             run(server, f"ALTER DATABASE returned SET TABLESPACE {target}")
             run(
@@ -241,10 +235,7 @@ def test_a_damaged_page_is_damaged_in_another_tablespace_too(other_server: Postg
         data = bytearray((backup.data / path).read_bytes())
         data[PAGE_BYTES + 15] ^= 0x40
         (backup.data / path).write_bytes(data)
-        space = server.directory / "space"
-        space.mkdir()
-        own(space)
-        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        server.make_tablespace("space")
         run(server, "ALTER DATABASE roaming SET TABLESPACE space")
         found = Past(server, backup.data).table("roaming", "far")
         assert 500 < len(found) < 1000

@@ -10,7 +10,7 @@ import pytest
 
 from tests.replay.test_catalogs_postgres import SETTINGS, Past, run
 from tests.replay.test_change_stream_postgres import rows_of
-from tests.support.postgres_server import PostgresServer, own
+from tests.support.postgres_server import PostgresServer
 from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.redo.bounded_pages import PAGES_MIN
 from walkeeper_replay.redo.files_of_records import CopyDatabase, changes_of
@@ -34,10 +34,7 @@ def pasts() -> Iterator[tuple[Past, Past]]:
         )  # fmt: skip
         backup = server.base_backup()
         try:
-            space = server.directory / "space"
-            space.mkdir()
-            own(space)
-            run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+            server.make_tablespace("space")
             run(server, f"INSERT INTO t {FILL} OFFSET 1500", database="app")
             for number, target in enumerate(("space", "pg_default")):
                 where = f"WHERE id % 50 = {number}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.replay.test_catalogs_postgres import SETTINGS, Past, copied, run
-from tests.support.postgres_server import PostgresServer, own
+from tests.support.postgres_server import PostgresServer
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog_files import CatalogMaps, nodes_by_rows
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -110,10 +110,7 @@ def test_a_moved_database_has_the_catalogs_that_were_rewritten_before(
     backup = server.base_backup()
     try:
         run(server, "INSERT INTO sales.orders VALUES (2, 'good')", *REWRITTEN, database="app")
-        space = server.directory / "space"
-        space.mkdir()
-        own(space)
-        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        server.make_tablespace("space")
         run(server, "ALTER DATABASE app SET TABLESPACE space")
         run(server, "INSERT INTO sales.orders VALUES (3, 'good')", database="app")
         for base in (None, backup.data):
@@ -136,10 +133,7 @@ def test_a_moved_database_has_the_columns_of_after_the_move(server: PostgresServ
     )  # fmt: skip
     backup = server.base_backup()
     try:
-        space = server.directory / "space"
-        space.mkdir()
-        own(space)
-        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        server.make_tablespace("space")
         run(server, "ALTER DATABASE app SET TABLESPACE space")
         run(
             server, "ALTER TABLE t ADD COLUMN more text", "INSERT INTO t VALUES (1, 'one')",

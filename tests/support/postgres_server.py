@@ -341,6 +341,13 @@ class PostgresServer:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def make_tablespace(self, name: str) -> None:
+        """Make a tablespace in the server's directory."""
+        place = self.directory / name
+        place.mkdir()
+        own(place)
+        self.sql(f"CREATE TABLESPACE {name} LOCATION '{place}'")
+
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
