@@ -13,6 +13,8 @@ import threading
 from collections.abc import Sequence
 from typing import Self
 
+from tests.support.valve import shut_down
+
 PIECE_BYTES = 1 << 16
 
 
@@ -25,17 +27,22 @@ class Recorders:
         self.ports = [listener.getsockname()[1] for listener in self._listeners]
         self._seen = [bytearray() for _ in ports]
         self._sockets = list[socket.socket]()
-        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        for number in range(len(self._targets)):
-            threading.Thread(target=self._accept, args=(number,), daemon=True).start()
+        self._accepting = [
+            threading.Thread(target=self._accept, args=(number,), daemon=True)
+            for number in range(len(self._targets))
+        ]
+        for each in self._accepting:
+            each.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        shut_down(*self._listeners)  # wakes the threads in accept()
+        for thread in self._accepting:
+            thread.join()
         for each in [*self._listeners, *self._sockets]:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            shut_down(each)
             each.close()
 
     def seen(self) -> list[bytes]:
@@ -46,9 +53,9 @@ class Recorders:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listeners[number].accept()
+                self._sockets.append(near)
                 far = socket.create_connection(("127.0.0.1", self._targets[number]))
-                with self._lock:
-                    self._sockets += [near, far]
+                self._sockets.append(far)
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._pump, args=(number, *pair), daemon=True).start()
 
@@ -57,6 +64,4 @@ class Recorders:
             while data := source.recv(PIECE_BYTES):
                 self._seen[number] += data
                 target.sendall(data)
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        shut_down(source, target)

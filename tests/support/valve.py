@@ -30,15 +30,16 @@ class Valve:
         self._left_bytes: int | None = None
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            for each in [self._listener, *self._sockets]:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
+        shut_down(self._listener)  # wakes the thread in accept()
+        self._accepting.join()
+        for each in [self._listener, *self._sockets]:
+            shut_down(each)
+            each.close()
 
     def allow(self, size: int) -> None:
         """Let so many bytes of the server through from now on, over all connections."""
@@ -49,9 +50,9 @@ class Valve:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self._sockets.append(near)
                 far = socket.create_connection(("127.0.0.1", self._target_port))
-                with self._lock:
-                    self._sockets += [near, far]
+                self._sockets.append(far)
                 threading.Thread(target=self._ask, args=(near, far), daemon=True).start()
                 threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
 
@@ -59,7 +60,7 @@ class Valve:
         with contextlib.suppress(OSError):
             while data := client.recv(PIECE_BYTES):
                 server.sendall(data)
-        _end(client, server)
+        shut_down(client, server)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -68,7 +69,7 @@ class Valve:
                 client.sendall(data[:size])
                 if size < len(data):
                     return
-        _end(server, client)
+        shut_down(server, client)
 
     def _taken(self, size: int) -> int:
         """Return how many of so many bytes may pass, and count them."""
@@ -80,7 +81,8 @@ class Valve:
             return taken
 
 
-def _end(*sides: socket.socket) -> None:
+def shut_down(*sides: socket.socket) -> None:
+    """Shut sockets down both ways, which wakes the threads that wait for them."""
     for side in sides:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it is not connected any more
             side.shutdown(socket.SHUT_RDWR)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
+from tests.support.valve import shut_down
 
 pytestmark = pytest.mark.postgres
 
@@ -60,24 +61,18 @@ class SlowProxy:
                 if self.is_slow.is_set():
                     time.sleep(len(data) / BYTES_A_SECOND)
         self.lost += carried > REPORT_BYTES_MAX
-        _end(source, target)
+        shut_down(source, target)
 
     def close(self) -> None:
         """Close all sockets, after the threads that use them have ended."""
         self.is_slow.clear()
-        _end(self._listener)  # wakes the thread in accept()
+        shut_down(self._listener)  # wakes the thread in accept()
         self._threads[0].join()
-        _end(*self._sides)
+        shut_down(*self._sides)
         for thread in self._threads:
             thread.join()
         for side in (self._listener, *self._sides):
             side.close()
-
-
-def _end(*sides: socket.socket) -> None:
-    for side in sides:
-        with contextlib.suppress(OSError):  # it is not connected any more
-            side.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
