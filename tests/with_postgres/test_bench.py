@@ -12,7 +12,7 @@ from tests.support.cluster import walkeeper
 
 pytestmark = pytest.mark.postgres
 SIDES = {"no replication", "pg_receivewal", "walkeeper"}
-TLS_SIDES = {"walkeeper", "walkeeper, TLS"}
+TLS_SIDES = {"walkeeper", "walkeeper, TLS", "pg_receivewal", "pg_receivewal, TLS"}
 ARCHIVE_SIDES = {"no archive", "archive", "store fails"}
 PUT_SIDES = {"cp and fsync", "walkeeper", "walkeeper, zstd"}
 SHORT = {

@@ -42,7 +42,8 @@ SHARED = (
 
 tls_option = option(
     "--tls", is_flag=True,
-    help="Measure what TLS costs: walkeeper with TLS on all its links, beside walkeeper without.",
+    help="Measure what TLS costs walkeeper, and three pg_receivewal: each with it on all links and "
+    "without.",
 )  # fmt: skip
 
 round_trip_option = option(
@@ -58,19 +59,26 @@ archive_option = click.option(
 
 
 def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool) -> int:
-    """Run a benchmark beside pg_receivewal, or with `tls` beside walkeeper without TLS."""
+    """Run a benchmark beside pg_receivewal; with `tls` each of the two with TLS and without."""
     from walkeeper_lab.bench.bench_run import BenchSettings, run
 
     if not tls:
         return run(BenchSettings(**flags), make)
     from walkeeper_cli.certs.local_files import local_tls
-    from walkeeper_lab.bench.sides import NAME, WITH_TLS, sides_of_tls
+    from walkeeper_lab.bench.sides import (
+        NAME,
+        RECEIVER,
+        RECEIVER_WITH_TLS,
+        WITH_TLS,
+        sides_of_tls,
+    )
 
     return run(
         BenchSettings(**flags),
         make,
         lambda server, directory, cables: sides_of_tls(server, directory, cables, local_tls),
         ratio=(WITH_TLS, NAME),
+        also=((RECEIVER_WITH_TLS, RECEIVER), (WITH_TLS, RECEIVER_WITH_TLS)),
     )
 
 
@@ -159,7 +167,7 @@ def archive(seconds: int, archive: str | None, **flags: Any) -> int:
         lambda server: ArchiveCommits(server, seconds),
         lambda server, directory, cables: sides(server, directory, archive),
         ratio=(WITH, WITHOUT),
-        also=(FAILING,),
+        also=((FAILING, WITHOUT),),
     )
 
 

@@ -14,10 +14,13 @@ from walkeeper_common.errors import Refused
 from walkeeper_lab.bench.disk import Disk
 from walkeeper_lab.bench.pairs import Series
 
+Pair = tuple[str, str]
+"""A side, and the side that it is compared with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run. The report shows the ratio of `ours`, and of each side in `also`, to `theirs`."""
+    """One run. The report shows the ratio of `ours` to `theirs`, and of each pair in `also`."""
 
     title: str
     disk: Disk
@@ -28,7 +31,7 @@ class Report:
     ours: str
     theirs: str
     series: Sequence[Series]
-    also: Sequence[str] = ()
+    also: Sequence[Pair] = ()
 
     def headline(self) -> str:
         server = "" if self.postgresql is None else f"PostgreSQL {self.postgresql}, "
@@ -50,19 +53,19 @@ class Report:
         for side in self.sides:
             table.add_column(side, justify="right")
         table.add_column("ratio", justify="right")
-        for side in self.also:
-            table.add_column(f"ratio, {side}", justify="right")
+        for pair in self.also:
+            table.add_column(f"ratio, {self._named(pair)}", justify="right")
         for series in self.series:
             cells = [f"{series.median(side):.4g}" if side in series.values else "-"
                      for side in self.sides]  # fmt: skip
-            ratios = [self._ratio(series, side) for side in (self.ours, *self.also)]
+            pairs = ((self.ours, self.theirs), *self.also)
+            ratios = [_ratio(series, pair) for pair in pairs]
             table.add_row(series.what, series.unit, *cells, *ratios)
         return table
 
-    def _ratio(self, series: Series, side: str) -> str:
-        if not {side, self.theirs} <= series.values.keys():
-            return "-"
-        return f"{series.ratio(side, self.theirs):.2f}"
+    def _named(self, pair: Pair) -> str:
+        side, other = pair
+        return side if other == self.theirs else f"{side} to {other}"
 
     def save_json(self, path: str) -> None:
         document = {
@@ -76,8 +79,8 @@ class Report:
                     "what": series.what,
                     "unit": series.unit,
                     "values": series.values,
-                    "ratio": self._ratio(series, self.ours),
-                    **{f"ratio, {side}": self._ratio(series, side) for side in self.also},
+                    "ratio": _ratio(series, (self.ours, self.theirs)),
+                    **{f"ratio, {self._named(p)}": _ratio(series, p) for p in self.also},
                 }
                 for series in self.series
             ],
@@ -100,7 +103,7 @@ class Report:
                     axes.bar(at, series.median(side))
                     axes.plot([at] * self.rounds, series.values[side], "k.", markersize=4)
             axes.set_xticks(range(len(self.sides)), self.sides, rotation=20, ha="right")
-            axes.set_title(f"{series.what}\n{self._ratio(series, self.ours)}x")
+            axes.set_title(f"{series.what}\n{_ratio(series, (self.ours, self.theirs))}x")
             axes.set_ylabel(series.unit)
             axes.set_ylim(bottom=0)
         figure.suptitle(self.headline(), wrap=True, fontsize=9)
@@ -108,6 +111,12 @@ class Report:
             figure.savefig(path)
         except (OSError, ValueError) as error:
             raise Refused(f"--plot: {error}") from error
+
+
+def _ratio(series: Series, pair: Pair) -> str:
+    if not set(pair) <= series.values.keys():
+        return "-"
+    return f"{series.ratio(*pair):.2f}"
 
 
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.log_lines.operator_log import log_to_stderr
-from walkeeper_lab.bench.bench_report import Report, check_outputs
+from walkeeper_lab.bench.bench_report import Pair, Report, check_outputs
 from walkeeper_lab.bench.bench_server import BenchServer
 from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.bench.disk import Disk, disk_of
@@ -50,19 +50,20 @@ def run(
     make: Callable[[BenchServer], Bench],
     make_sides: MakeSides = sides_of_all,
     *,
-    ratio: tuple[str, str] = ("walkeeper", "pg_receivewal"),
-    also: tuple[str, ...] = (),
+    ratio: Pair = ("walkeeper", "pg_receivewal"),
+    also: tuple[Pair, ...] = (),
 ) -> int:
     """Run a benchmark and return the exit code.
 
-    The report shows the ratio of the first side in `ratio`, and of each in `also`, to the second.
+    The report shows the ratio of the first side in `ratio` to the second, and of each pair in
+    `also`.
     Raise Refused if a program is missing or does not start.
     """
     check_outputs(settings.json, settings.plot)
     forget_surroundings()
     directory = _directory(settings.directory)
     try:
-        compared = (*ratio, *also)
+        compared = (ratio, *also)
         return asyncio.run(interruptible(_measure(settings, directory, make, make_sides, compared)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -118,7 +119,7 @@ async def _measure(
     directory: Path,
     make: Callable[[BenchServer], Bench],
     make_sides: MakeSides,
-    compared: tuple[str, ...],
+    compared: tuple[Pair, ...],
 ) -> None:
     console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
     disk = disk_of(directory)
@@ -157,7 +158,7 @@ def _report(
     disk: Disk,
     programs: Programs,
     sides: list[Side],
-    compared: tuple[str, ...],
+    compared: tuple[Pair, ...],
 ) -> Report:
     return Report(
         title=title,
@@ -166,10 +167,10 @@ def _report(
         postgresql=programs.version,
         rounds=settings.rounds,
         sides=[side.name for side in sides],
-        ours=compared[0],
-        theirs=compared[1],
+        ours=compared[0][0],
+        theirs=compared[0][1],
         series=series,
-        also=compared[2:],
+        also=compared[1:],
     )
 
 

@@ -29,6 +29,8 @@ RECEIVERS = 3
 QUORUM = 2
 NAME = "walkeeper"
 WITH_TLS = "walkeeper, TLS"
+RECEIVER = "pg_receivewal"
+RECEIVER_WITH_TLS = "pg_receivewal, TLS"
 READY_S = 60.0
 POLL_S = 0.05
 SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
@@ -63,20 +65,32 @@ class Nobody:
 class Receivers:
     """Three `pg_receivewal --synchronous`, any two of which acknowledge."""
 
-    name = "pg_receivewal"
-
-    def __init__(self, server: PostgreSQL, directory: Path, cables: Cables) -> None:
+    def __init__(
+        self,
+        server: PostgreSQL,
+        directory: Path,
+        cables: Cables,
+        *,
+        name: str = RECEIVER,
+        sslmode: str = "disable",
+    ) -> None:
+        self.name, self._sslmode = name, sslmode
         self._server, self._cables = server, cables
         self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
-        self._directories = [directory / name for name in self._names]
-        self.victims = [self._receiver(directory, name) for name in self._names]
+        self._directories = [directory / f"{name} ({sslmode})" for name in self._names]
+        self.victims = [
+            self._receiver(directory, *its)
+            for its in zip(self._names, self._directories, strict=True)
+        ]
 
-    def _receiver(self, directory: Path, name: str) -> ChildProcess:
-        programs, target = self._server.programs, directory / name
+    def _receiver(self, directory: Path, name: str, target: Path) -> ChildProcess:
+        programs = self._server.programs
         target.mkdir(mode=0o700)
         programs.own(target)
         port = self._cables.to(self._server.port)
-        connection = f"host={HOST} port={port} user={USER} application_name={name}"
+        connection = (
+            f"host={HOST} port={port} user={USER} application_name={name} sslmode={self._sslmode}"
+        )
         return ChildProcess(
             name,
             (
@@ -84,7 +98,12 @@ class Receivers:
                 *("--synchronous", "--no-password", "--slot", name),
             ),
             directory / "logs" / f"{name}.log",
-            environment={"PGPASSWORD": self._server.password, "LC_ALL": "C"},
+            # libpq looks for certificates at home, which may be that of another user.
+            environment={
+                "PGPASSWORD": self._server.password,
+                "LC_ALL": "C",
+                "HOME": str(target),
+            },
             user=programs.user,
             cwd=str(directory),
         )
@@ -92,6 +111,7 @@ class Receivers:
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
         server = self._server
+        await _wait_for(server, "")  # reloads, so that the server has TLS if it should
         for name in self._names:
             await server.value("SELECT pg_create_physical_replication_slot($1, true)", name)
         try:
@@ -180,13 +200,17 @@ def sides_of_all(server: PostgreSQL, directory: Path, cables: Cables) -> list[Si
 def sides_of_tls(
     server: PostgreSQL, directory: Path, cables: Cables, make_tls: TlsMaker
 ) -> list[Side]:
-    """Return the same safekeepers twice: plain, and with TLS and certificates on every link.
+    """Return the same safekeepers plain, and with TLS and certificates on every link.
 
-    The primary's own port stays as it is.
+    Beside them are three pg_receivewal, plain and with TLS. So the report shows what TLS costs
+    either of them. walkeeper's link to the primary and pgbench's stay plain.
     """
-    plain = Safekeepers(server, directory, cables=cables)
     tls = make_tls(directory / "tls")
-    return [plain, Safekeepers(server, directory, name=WITH_TLS, beside=plain, tls=tls)]
+    server.serve_tls(Path(tls.safekeepers[1]))
+    plain = Safekeepers(server, directory, cables=cables)
+    ours = Safekeepers(server, directory, name=WITH_TLS, beside=plain, tls=tls)
+    theirs = Receivers(server, directory, cables, name=RECEIVER_WITH_TLS, sslmode="require")
+    return [plain, ours, Receivers(server, directory, cables), theirs]
 
 
 async def _wait_for(server: PostgreSQL, names: str) -> None:

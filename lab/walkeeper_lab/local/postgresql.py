@@ -101,6 +101,14 @@ class PostgreSQL:
             for name, value in settings.items():
                 file.write(f"{name} = '{value.replace(chr(39), 2 * chr(39))}'\n")
 
+    def serve_tls(self, key_and_chain: Path) -> None:
+        """Serve TLS to clients that ask for it, from the next reload on."""
+        own = self.data / "server.pem"
+        own.touch(mode=0o600)
+        own.write_bytes(key_and_chain.read_bytes())
+        self.programs.own(own)
+        self.configure({"ssl": "on", "ssl_cert_file": own.name, "ssl_key_file": own.name})
+
     async def start(self) -> None:
         """Start the server and wait until it answers queries; raise Refused if it does not."""
         await self._process.launch()
