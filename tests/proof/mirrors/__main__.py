@@ -2,6 +2,7 @@
 
     python -m tests.proof.mirrors                          two rounds of five seconds
     python -m tests.proof.mirrors --rounds 10 --load 120   twenty minutes and more
+    python -m tests.proof.mirrors --rounds 10 --load 720 --rate 100   two hours, for a busy machine
 
 Each round has pgbench work on ten tables with keys, with changes of the schema between. Meanwhile
 the stream, a safekeeper or the proposer is killed with SIGKILL at random times, and started again.
@@ -139,7 +140,9 @@ def _load(
     """Let pgbench work while parts are killed; return how many were."""
     killed = Counter[str]()
     words = [program("pgbench"), "-n", "-c", "3", "-T", str(asked.load), "-D", "scale=1",
-             "-f", str(mirrored_work.script(folder)), cluster.primary.dsn()]  # fmt: skip
+             "-f", str(mirrored_work.script(folder))]  # fmt: skip
+    words += ["-R", str(asked.rate)] if asked.rate else []
+    words.append(cluster.primary.dsn())
     with ThreadPoolExecutor(1) as pool:
         # Its last commits wait for the quorum and for a proposer.
         work = pool.submit(run_as_server_user, words, timeout_s=asked.load + CATCH_UP_S)
@@ -182,6 +185,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the kills  [1]")
     parser.add_argument("--rounds", type=int, default=2, help="comparisons  [2]")
     parser.add_argument("--load", type=int, default=5, help="seconds of work in a round  [5]")
+    parser.add_argument("--rate", type=int, default=0, help="transactions a second  [as they can]")
     parser.add_argument("--pause", type=float, default=3.0, help="seconds between kills  [3]")
     return parser.parse_args(arguments)
 
