@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -33,6 +35,8 @@ async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say)
         for name in order_of(list(by_name), number):
             side = by_name[name]
             async with side.attached():
+                # No side waits for what another one left to the disk, such as removed segments.
+                await asyncio.to_thread(os.sync)
                 _add_memory(idle, side, lambda now_mb, _: now_mb)
                 await bench.measure(side, say)
                 _add_memory(most, side, lambda _, most_mb: most_mb)

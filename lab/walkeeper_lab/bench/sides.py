@@ -16,7 +16,9 @@ from typing import Protocol
 
 from walkeeper_admin.create import CreateSettings, create
 from walkeeper_admin.primary.attach import AttachSettings, attach
+from walkeeper_admin.status import gather
 from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.tls.own_credentials import use_credentials
 from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.local import daemons
@@ -33,11 +35,12 @@ RECEIVER = "pg_receivewal"
 RECEIVER_WITH_TLS = "pg_receivewal, TLS"
 READY_S = 60.0
 POLL_S = 0.05
+LAG_BYTES = 1 << 20  # of a receiver that has caught up
 SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
-CAUGHT_UP = """
+CAUGHT_UP = f"""
     SELECT count(*) FROM pg_stat_replication
     WHERE application_name = ANY ($1) AND state = 'streaming'
-      AND flush_lsn >= pg_current_wal_flush_lsn() - 1048576"""
+      AND flush_lsn >= pg_current_wal_flush_lsn() - {LAG_BYTES}"""
 
 
 class Side(Protocol):
@@ -183,12 +186,25 @@ class Safekeepers:
             await create(log)
             await self._proposer.start(READY_S)
             await _caught_up(server, [NAME])
+            await self._all_caught_up()
             await attach(AttachSettings(server.dsn, NAME), lambda _: None)
             yield
         finally:
             await _wait_for(server, "")
             for child in (self._proposer, *self.victims):
                 await child.stop()
+
+    async def _all_caught_up(self) -> None:
+        """Wait for the slowest safekeeper, too: its WAL would take the disk from the commits."""
+        async with _in_time([child.name for child in self.victims]):
+            while True:
+                found = await gather(self.addresses, self.cluster, READY_S)
+                lsns = [line["flush_lsn"] for line in found["safekeepers"] if line["reachable"]]
+                if len(lsns) == RECEIVERS and all(lsns):
+                    known = [Lsn.parse(lsn) for lsn in lsns]
+                    if max(known) - min(known) < LAG_BYTES:
+                        return
+                await asyncio.sleep(POLL_S)
 
 
 def sides_of_all(server: PostgreSQL, directory: Path, cables: Cables) -> list[Side]:
@@ -222,9 +238,16 @@ async def _wait_for(server: PostgreSQL, names: str) -> None:
 
 
 async def _caught_up(server: PostgreSQL, names: list[str]) -> None:
+    async with _in_time(names):
+        while await server.value(CAUGHT_UP, names) != len(names):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+
+
+@contextlib.asynccontextmanager
+async def _in_time(names: Sequence[str]) -> AsyncIterator[None]:
+    """Raise Refused if the body takes too long."""
     try:
         async with asyncio.timeout(READY_S):
-            while await server.value(CAUGHT_UP, names) != len(names):  # noqa: ASYNC110
-                await asyncio.sleep(POLL_S)
+            yield
     except TimeoutError:
         raise Refused(f"{', '.join(names)} did not catch up within {READY_S:g} s") from None
