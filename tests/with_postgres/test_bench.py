@@ -37,7 +37,8 @@ def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> 
     figures = tmp_path / "figures.json"
     flags, sides = SHORT[what]
     done = walkeeper(
-        "bench", *what.split(), "--rounds", "1", "--scale", "1", "--json", str(figures), *flags
+        *("bench", *what.split(), "--rounds", "1", "--scale", "1", "--json", str(figures)),
+        *("--dir", str(tmp_path), *flags),
     )
     if "fdatasync does nothing" in done.stderr:
         pytest.skip(done.stderr)
@@ -50,5 +51,6 @@ def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> 
         receivers = {side for side in sides if side != "no replication"}
         assert figure["values"].keys() == (receivers if figure in memory else sides)
     assert all(v > 0 for f in measured for values in f["values"].values() for v in values)
-    running = subprocess.run(["pgrep", "-f", "walkeeper_bench_"], capture_output=True, text=True)
+    words = ["pgrep", "-f", f"{tmp_path}/walkeeper_bench_"]
+    running = subprocess.run(words, capture_output=True, text=True)
     assert not running.stdout
