@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import walkeeper
+from tests.support.postgres_server import make_directory
 
 pytestmark = pytest.mark.postgres
 SIDES = {"no replication", "pg_receivewal", "walkeeper"}
@@ -33,12 +34,12 @@ LONG = ("commit", "bulk --tls", "failover", "failover --round-trip 1ms", "archiv
     "what", [pytest.param(w, marks=[pytest.mark.soak] if w in LONG else []) for w in SHORT]
 )
 def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
     figures = tmp_path / "figures.json"
     flags, sides = SHORT[what]
+    folder = make_directory("walkeeper_benches_")
     done = walkeeper(
         *("bench", *what.split(), "--rounds", "1", "--scale", "1", "--json", str(figures)),
-        *("--dir", str(tmp_path), *flags),
+        *("--dir", str(folder), *flags),
     )
     if "fdatasync does nothing" in done.stderr:
         pytest.skip(done.stderr)
@@ -51,6 +52,7 @@ def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> 
         receivers = {side for side in sides if side != "no replication"}
         assert figure["values"].keys() == (receivers if figure in memory else sides)
     assert all(v > 0 for f in measured for values in f["values"].values() for v in values)
-    words = ["pgrep", "-f", f"{tmp_path}/walkeeper_bench_"]
+    words = ["pgrep", "-f", f"{folder}/walkeeper_bench_"]
     running = subprocess.run(words, capture_output=True, text=True)
     assert not running.stdout
+    folder.rmdir()  # It is empty.
