@@ -35,7 +35,7 @@ RECEIVER = "pg_receivewal"
 RECEIVER_WITH_TLS = "pg_receivewal, TLS"
 READY_S = 60.0
 POLL_S = 0.05
-LAG_BYTES = 1 << 20  # of a receiver that has caught up
+LAG_BYTES = 1 << 20  # A receiver that lags by less has caught up.
 SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
 CAUGHT_UP = f"""
     SELECT count(*) FROM pg_stat_replication
