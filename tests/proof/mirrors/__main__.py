@@ -42,6 +42,7 @@ from walkeeper_history.change_files import ChangeFiles
 
 CATCH_UP_S = 10 * LIMIT_S
 MEMORY_MB = 1
+RETENTION = "10m"  # so that a long run removes files, too
 # Primary keys come before the rows: a mirror refuses rows of a table without one.
 PGBENCH_TABLES = ("-iq", "-I", "dtpg", "-s", "1")
 ENDS_BY_ITSELF_MAX = 5
@@ -61,7 +62,7 @@ class Stream:
         self._words = [
             *(*WALKEEPER, "history", "stream", "--path", path, "--to", f"delta:{self.to}"),
             *("--state", str(folder / "state"), "--mode", "mirror", "--interval", "200ms"),
-            *("--save-every", "4", "--memory", str(MEMORY_MB), *tables),
+            *("--save-every", "4", "--memory", str(MEMORY_MB), "--retention", RETENTION, *tables),
         ]
         self.ended_by_itself = 0
         self._process: subprocess.Popen[bytes] | None = None
