@@ -21,9 +21,8 @@ from pathlib import Path
 
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.layout import Packing, WalFile, segment_file
-from walkeeper_archive.local_store import LocalStore
 from walkeeper_archive.object_store import ObjectStore
-from walkeeper_archive.open_store import open_store
+from walkeeper_archive.open_store import local_path, open_store
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.printable import in_one_line
@@ -68,12 +67,15 @@ class Puts:
     def __init__(self, url: str, source: Source) -> None:
         self._source = source
         store = open_store(url)
-        self.is_local = isinstance(store, LocalStore)
-        self.plain = "cp and fsync" if self.is_local else "plain put"
-        self._place = f"{store.url}/walkeeper_bench_{secrets.token_hex(4)}"
-        if isinstance(store, LocalStore):
+        root = local_path(url)
+        self._place = (
+            f"{store.url if root is None else root}/walkeeper_bench_{secrets.token_hex(4)}"
+        )
+        self._directory = None if root is None else os.path.expanduser(self._place)
+        self.plain = "plain put" if self._directory is None else "cp and fsync"
+        if self._directory is not None:
             try:
-                os.mkdir(self._place.removeprefix("file://"))
+                os.mkdir(self._directory)
             except OSError as error:
                 raise Refused(f"--archive {url}: {error.strerror}") from error
         self.series = Series("archived", "MB/s", more=True)
@@ -93,8 +95,8 @@ class Puts:
                     say(f"{side}: {rate:.0f} MB/s")
         finally:
             self._remove_all(open_store(self._place))
-            if self.is_local:
-                os.rmdir(self._place.removeprefix("file://"))
+            if self._directory is not None:
+                os.rmdir(self._directory)
 
     def _measure(self, side: str) -> float:
         os.sync()  # the writes of an earlier side must not burden this one
@@ -103,8 +105,8 @@ class Puts:
             packing = Packing.ZSTD if "zstd" in side else Packing.PLAIN
             archive = Archive(store, "bench", SYSTEM_ID)
             spent_s = self._timed(lambda path: _put(archive, path, packing))
-        elif self.is_local:
-            spent_s = self._timed(lambda path: _copy(path, self._place.removeprefix("file://")))
+        elif (directory := self._directory) is not None:
+            spent_s = self._timed(lambda path: _copy(path, directory))
         else:
             spent_s = self._timed(lambda path: _put_plainly(store, path))
         self._remove_all(store)
@@ -120,10 +122,9 @@ class Puts:
     def _remove_all(self, store: ObjectStore) -> None:
         for found in list(store.list_from("")):
             store.delete(found.path)
-        if self.is_local:
-            root = self._place.removeprefix("file://")
-            for folder, _, _ in sorted(os.walk(root), reverse=True):
-                if folder != root:
+        if self._directory is not None:
+            for folder, _, _ in sorted(os.walk(self._directory), reverse=True):
+                if folder != self._directory:
                     os.rmdir(folder)
 
 

@@ -101,7 +101,7 @@ def sides(
     cluster = directory.name.removeprefix("walkeeper_")
     if url is None:
         (directory / "archive").mkdir()
-        url = f"file://{directory}/archive"
+        url = (directory / "archive").as_uri()
     is_local = "://" not in url or url.startswith("file://")
     without = Archiving(server, directory, WITHOUT, cluster, None)
     working = Archiving(server, directory, WITH, cluster, url, beside=without, options=options)
@@ -110,7 +110,7 @@ def sides(
         directory,
         FAILING,
         cluster,
-        f"file://{directory}/not-mounted" if is_local else url,
+        (directory / "not-mounted").as_uri() if is_local else url,
         beside=without,
         environment={} if is_local else dict.fromkeys(DEAD_ENDPOINTS, DEAD),
         options=options,
