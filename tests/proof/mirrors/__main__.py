@@ -42,7 +42,7 @@ from walkeeper_history.change_files import ChangeFiles
 
 CATCH_UP_S = 10 * LIMIT_S
 MEMORY_MB = 1
-RETENTION = "10m"  # so that a long run removes files, too
+RETENTION = "10min"  # so that a long run removes files, too
 # Primary keys come before the rows: a mirror refuses rows of a table without one.
 PGBENCH_TABLES = ("-iq", "-I", "dtpg", "-s", "1")
 ENDS_BY_ITSELF_MAX = 5
