@@ -11,6 +11,7 @@ before the archive has answered.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.addresses import Address
@@ -58,10 +59,11 @@ class Settings:
 
 
 class Restore:
-    """One request; `key` stands for the options of the command line (spool.key_of)."""
+    """One request; `options` is the command line without %f and %p."""
 
-    def __init__(self, settings: Settings, key: str) -> None:
-        self._settings, self._key = settings, key
+    def __init__(self, settings: Settings, options: Sequence[str]) -> None:
+        self._settings, self._options = settings, options
+        self._key = spool.key_of(options)
         self._standby = restored_server.is_standby()
         self._system_id = spool.system_id()
         self._reach_lsn: Lsn | None = None
@@ -139,9 +141,9 @@ class Restore:
         source = self._fetch(path, found, round_, found.end_lsn - found.begin_lsn)
         if self._settings.prefetch and (self._standby or restored_server.is_recovering()):
             spool.remove(path)
-            folder, log = spool.folder_of(path, self._key), round_.greetings[source]
+            connection, log = round_.connections[source], round_.greetings[source]
             ahead = self._settings.prefetch
-            prefetching.start(folder, name, round_.connections[source], log, ahead)
+            prefetching.start(self._options, path, name, connection, log, ahead)
         return "found"
 
     def _fetch(self, path: str, found: Whole | Part, round_: Round, size: int) -> int:

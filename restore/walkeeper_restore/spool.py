@@ -2,6 +2,7 @@
 
     pg_wal/.walkeeper_prefetch/KEY.PID/000000010000000000000003         whole and fsynced
     pg_wal/.walkeeper_prefetch/KEY.PID/000000010000000000000004.part    being fetched by PID
+    pg_wal/.walkeeper_prefetch/KEY.PID/words                            for the script (ready_words)
 
 KEY is a checksum of the options, so that no command line uses files of another one. The directory
 is inside pg_wal for two reasons. A rename must not cross a file system, and pg_basebackup leaves
@@ -31,8 +32,12 @@ XLP_LONG_HEADER = 2
 
 def key_of(options: Sequence[str]) -> str:
     """Return the key of a command line without %f and %p, and of the environment's options."""
-    ours = sorted(item for item in os.environ.items() if item[0].startswith("WALKEEPER_"))
-    return f"{zlib.crc32(repr((list(options), ours)).encode()):08x}"
+    return f"{zlib.crc32(repr((list(options), variables())).encode()):08x}"
+
+
+def variables() -> list[tuple[str, str]]:
+    """Return the environment's options."""
+    return sorted(item for item in os.environ.items() if item[0].startswith("WALKEEPER_"))
 
 
 def system_id() -> int | None:
@@ -64,7 +69,7 @@ def take(name: str, path: str, key: str, system_id: int | None) -> bool:
     """
     for folder in _folders(_root(path), key):
         source = os.path.join(folder, name)
-        if _wait_for(source, folder) and _is_segment(source, name, system_id):
+        if _wait_for(source, folder) and is_segment(source, name, system_id):
             os.rename(source, path)
             return True
     return False
@@ -132,7 +137,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def _is_segment(source: str, name: str, system_id: int | None) -> bool:
+def is_segment(source: str, name: str, system_id: int | None) -> bool:
     """Return True if the long header of the first page fits the file's name and the server."""
     with open(source, "rb") as file:
         head, size = file.read(PAGE_HEADER_BYTES), os.fstat(file.fileno()).st_size

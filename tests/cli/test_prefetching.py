@@ -22,6 +22,7 @@ class Wanted:
     """Three segments."""
 
     begin_lsn = end_lsn = segment_bytes = 0
+    system_id = None
 
     def __init__(self) -> None:
         self._names = list(NAMES)
@@ -68,6 +69,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
         next(left).set()
 
     monkeypatch.setattr(prefetching, "fetch", fetch)
+    monkeypatch.setattr(prefetching, "is_segment", lambda *_: True)
     return events
 
 

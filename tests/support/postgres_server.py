@@ -83,8 +83,9 @@ def server_user() -> str | None:
 
 
 def server_environment() -> dict[str, str]:
-    """Return our environment without PG* variables: no developer's settings reach a test."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    """Return our environment without PG* and WALKEEPER_*: no settings of ours reach a server."""
+    ours = ("PG", "WALKEEPER_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     chosen = {"LD_LIBRARY_PATH": str(_chosen[-1].parent / "lib")} if _chosen else {}
     return {**kept, **chosen, "LC_ALL": "C", "PGCONNECT_TIMEOUT": "10"}
 

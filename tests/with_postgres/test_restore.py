@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from tests.support.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.postgres
 
+RESTORED = re.compile(r'restored log file "([0-9A-F]{24})" from archive')
 NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
 WAITS_FOR_THE_QUORUM = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
@@ -304,6 +306,46 @@ def test_a_server_killed_in_its_recovery_goes_on(lost: Lost) -> None:
         assert lost.is_whole(server)
         wait_until(lambda: not spool.exists())
         assert not list((server.data / "pg_wal").glob("*.walkeeper-*"))
+
+
+def test_most_segments_need_no_python_until_the_next_start(lost: Lost) -> None:
+    """Python places the first one after each start, for a prefetcher and for the proof (R23)."""
+    with slow_python(lost.installation) as (script, python):
+        command = lost.command().replace(str(lost.installation.script), str(script))
+        with lost.server("standby.signal", command) as server:
+            for _ in range(2):
+                python.unlink(missing_ok=True)
+                server.log.unlink(missing_ok=True)
+                server.start()
+                wait_until(lambda: len(set(RESTORED.findall(server.log_text()))) > 2)
+                server.kill()
+                named = RESTORED.findall(server.log_text())
+                by_python = [name for name in python.read_text().split() if len(name) == 24]
+                assert by_python[0] == named[0] and set(named) - set(by_python), named
+            server.configure({"restore_command": lost.command()})
+            server.start()
+            server.pg_ctl("promote", "-w", "-t", "60")
+            assert lost.is_whole(server)
+
+
+@contextlib.contextmanager
+def slow_python(installation: Installation) -> Iterator[tuple[Path, Path]]:
+    """Yield a `walkeeper` whose Python lets the prefetcher go first, and the list of its files."""
+    directory = make_directory("walkeeper_slow_")
+    script, names = directory / "walkeeper", directory / "names"
+    shutil.copy(installation.script, script)
+    python = directory / "walkeeper-python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f"for word; do name=$path path=$word; done; echo $name >>{names}\n"
+        f'{installation.script.parent}/walkeeper-python "$@"\ncode=$?; sleep 1; exit $code\n'
+    )
+    python.chmod(0o755)
+    own(directory)
+    try:
+        yield script, names
+    finally:
+        shutil.rmtree(directory)
 
 
 def test_nothing_is_called_the_end_that_may_have_been_acknowledged(

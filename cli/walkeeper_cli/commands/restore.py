@@ -121,9 +121,10 @@ def command(
     from walkeeper_restore.wal_source import archived
 
     source = None if archive is None else archived(archive, cluster)
-    key = key_of(_options_before(name, path))
+    options = _options_before(name, path)
     if safekeepers is None:
-        return _archive_alone(source, key, not no_partial, min_lsn).run(name, path, wait)
+        alone = _archive_alone(source, key_of(options), not no_partial, min_lsn)
+        return alone.run(name, path, wait)
     settings = Settings(
         safekeepers=safekeepers,
         cluster=cluster,
@@ -133,7 +134,7 @@ def command(
         prefetch=prefetch,
         archive=source,
     )
-    return Restore(settings, key).run(name, path)
+    return Restore(settings, options).run(name, path)
 
 
 def _archive_alone(

@@ -29,6 +29,7 @@ from tests.proof.mutants.own_wal import OWN_WAL
 from tests.proof.mutants.proving import PROVING
 from tests.proof.mutants.quorums import QUORUMS
 from tests.proof.mutants.readers import READING
+from tests.proof.mutants.readying import READYING
 from tests.proof.mutants.redoing import REDOING
 from tests.proof.mutants.replacing import REPLACEMENTS
 from tests.proof.mutants.revoking import REVOKING
@@ -68,6 +69,7 @@ MUTANTS = (
     *LOGICAL,
     *COPYING,
     *ANCESTRY,
+    *READYING,
     *ACCESS,
     *REVOKING,
     *FLOODING,

@@ -201,8 +201,8 @@ FAILING = (
         (
             Edit(
                 "_fetch_ahead",
-                "placed = disk.submit(_sync_and_name, done)",
-                "placed = disk.submit(_sync_and_name, done)\nplaced.result()",
+                "placed = disk.submit(_sync_and_name, done, wanted.system_id)",
+                "placed = disk.submit(_sync_and_name, done, wanted.system_id)\nplaced.result()",
             ),
         ),
         turns_red=PREFETCHING + "the_next_segment_is_fetched_while_one_is_synced",
