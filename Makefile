@@ -67,7 +67,7 @@ COMPILED := cli/scripts/* $(addprefix fastpath/*/*.,pyx pxi) $(addprefix analysi
 COMPILER := gcc:gcc gencat:libc6-dev python3-config:python3-dev
 DEMO_NEEDED := initdb:postgresql
 NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2 \
-	systemd-analyze:systemd
+	systemd-analyze:systemd busybox:busybox
 # The fault runner makes network namespaces and file systems, which takes root; gencat stands for
 # the C library's headers.
 ifeq ($(shell id -u),0)

@@ -260,8 +260,10 @@ def test_a_server_that_goes_meanwhile_gets_no_segment(ready: Server) -> None:
 
 
 def test_segments_of_a_dead_prefetcher_are_pythons(ready: Server) -> None:
-    os.kill(ready.prefetcher, signal.SIGKILL)
-    wait_until(lambda: ready.restore() == PYTHON)
+    prefetcher = ready.prefetcher
+    os.kill(prefetcher, signal.SIGKILL)
+    wait_until(lambda: not os.path.exists(f"/proc/{prefetcher}/fd/0"))
+    assert ready.restore() == PYTHON
     assert ready.has_all()
 
 
