@@ -479,7 +479,9 @@ class ChangeReader:
             own, lsns_of = where(places == place, rows, lsns)
             catalog, table = self.described.of_file(file, int(lsns_of[0]))
             if table is not None:
-                found.append(self._paired(events, own, table, catalog, fetch))
+                piece = self._paired(events, own, table, catalog, fetch)
+                is_own = place in lsns_of and self.described.has_new_key(file, place)
+                found.append(replace(piece, has_new_key=is_own))
         return found
 
     def _paired(
