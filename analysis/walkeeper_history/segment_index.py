@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from walkeeper_history.rows.ended import Ended
+from walkeeper_history.rows.heap_changes import LARGE_OBJECTS
 from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_facts import SCHEMA, facts_of, is_uncut, place_of_last, proof_of
 from walkeeper_history.whole_file import whole_file
@@ -83,8 +84,12 @@ class Facts:
 
     @property
     def heap_files(self) -> Column:
-        """The same for files in which transactions changed rows (heap_changes)."""
-        return self._numbers("heap_files").reshape(-1, 3)
+        """The same for files in which transactions changed rows (heap_changes).
+
+        An index of an earlier version has the file of large objects among `files` alone.
+        """
+        own, files = self._numbers("heap_files").reshape(-1, 3), self.files
+        return np.concatenate([own, files[files[:, 2] == LARGE_OBJECTS]])
 
     @property
     def ended(self) -> Ended:

@@ -311,6 +311,7 @@ class ChangesReader(DataSourceReader):
                 asked = self._commits.end
                 met.append(Problem(files.shown(""), history.end_lsn, asked, text, fatal=False))
             remarks = [*reader.remarks(), *reader.unsure(found.transactions())]
+            remarks += [] if names else reader.large_objects(start)
             places = problems_of(missing, remarks)
             values = problems_of_values(found.incomplete())
             yield problem_rows([*dict.fromkeys(met), *places, *values])

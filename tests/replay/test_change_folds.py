@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from walkeeper_replay.changes.change_rows import (
 )
 from walkeeper_replay.changes.changed_values import UNKNOWN_VALUE, ChangedValues
 from walkeeper_replay.lakes.change_folds import NO_END, folded, parts_of
-from walkeeper_replay.lakes.large_folds import shares_of
+from walkeeper_replay.lakes.large_folds import LargeFold, shares_of
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.coverage import COMPLETE
 from walkeeper_wal.wal_errors import HistoryError
@@ -156,3 +157,18 @@ def test_a_change_that_is_not_known_whole_is_refused_with_its_remedy() -> None:
     piece.coverage[0] = UNKNOWN_VALUE
     with pytest.raises(HistoryError, match=r"public.t: its change at 0/1 .*--base"):
         folded([piece], TABLE.key)
+
+
+def test_two_rows_of_one_key_are_refused_with_their_place(tmp_path: Path) -> None:
+    """So it is before the key is made: the mirror would take the one for the other."""
+    row, other = (1, 1, 5), (1, 1, 6)
+    twice = [(INSERT, 1, 20, None, row), (INSERT, 2, 20, None, other), (DELETE, 3, 30, row, None)]
+    gone_twice = [(DELETE, 1, 20, row, None), (DELETE, 2, 20, other, None)]
+    for changes in (twice, gone_twice):
+        pieces = [piece_of(changes)]
+        with pytest.raises(HistoryError, match=r"public.t: at 0/14 two rows .* \(id, part\)"):
+            folded(pieces, TABLE.key)
+        with LargeFold(tmp_path, TABLE.key, 3) as large:
+            large.take(pieces)
+            with pytest.raises(HistoryError, match=r"public.t: at 0/14 two rows"):
+                list(large.folds())

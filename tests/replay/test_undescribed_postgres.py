@@ -14,6 +14,9 @@ import pytest
 from pyspark_pgwal.replayed_tables import past_reader
 from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
+from walkeeper_history.rows.heap_changes import FIRST_NORMAL_OID, heap_changes
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.reading import Batch
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]
@@ -376,3 +379,55 @@ def test_no_database_that_is_described_is_an_error_that_says_so(
     server.sql("INSERT INTO older VALUES (1)")
     code, _, said = history(capsys, "changes", "--path", copied(server, wal))
     assert code == 1 and "known at this LSN:" in said
+
+
+def test_large_objects_that_were_changed_are_named(
+    server: PostgresServer, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table is pg_largeobject, and undo of a row does not bring back the object it names.
+
+    The index is as an earlier version wrote it.
+    """
+
+    def earlier(batch: Batch) -> Column:
+        found = heap_changes(batch)
+        kept: Column = found[found[:, 2] >= FIRST_NORMAL_OID]
+        return kept
+
+    monkeypatch.setattr("walkeeper_history.segment_facts.heap_changes", earlier)
+    base, said_so = tmp_path / "base", "pg_catalog.pg_largeobject"
+    server.sql("CREATE TABLE docs (id int, lo oid)")
+    server.sql("INSERT INTO docs VALUES (1, lo_from_bytea(0, 'one')), (2, 0)")
+    server.stop()
+    shutil.copytree(server.data, base)
+    server.start()
+    with server.connect() as session:
+        bare = begin(session, "DELETE FROM docs WHERE id = 2")
+        session.execute("COMMIT")
+        session.execute("SELECT pg_switch_wal()")
+        alone = begin(session, "SELECT lo_from_bytea(50000, 'x')")  # in a segment without a row
+        session.execute("COMMIT")
+        session.execute("SELECT pg_logical_emit_message(false, '', repeat('x', 1200000))")
+        gone = begin(session, "DELETE FROM docs RETURNING lo_unlink(lo)")
+        session.execute("COMMIT")
+        session.execute("VACUUM FULL pg_largeobject")
+        late = begin(session, "INSERT INTO docs VALUES (3, lo_from_bytea(0, 'two'))")
+        session.execute("COMMIT")
+        session.execute("CHECKPOINT")
+    own = ["--path", str(server.data / "pg_wal"), "--database", "postgres"]
+    index = str(tmp_path / "index")
+    assert history(capsys, "index", "--path", own[1], "--output", index)[0] == 0
+    for options in ((), ("--base", str(base)), ("--base", str(base), "--index", index)):
+        code, out, said = history(capsys, "changes", *own, *options)
+        assert code == 0 and said_so in said and "large" not in out
+        code, _, said = history(capsys, "changes", *own, *options, "--table", "docs")
+        assert code == 0 and said_so not in said
+        for xid in (gone, late, alone):
+            code, out, said = history(capsys, "undo", "--xid", str(xid), *own, *options)
+            assert code == 1 and f"missing: table {said_so}" in said, (xid, options)
+            assert ("docs" in out) is (xid != alone)
+        code, out, said = history(capsys, "undo", "--xid", str(bare), *own, *options)
+        assert code == 0 and said_so not in said and "docs" in out
+    to = ("--to", str(tmp_path / "to"), "--state", str(tmp_path / "state"), "--once")
+    code, _, said = history(capsys, "stream", *own, "--base", str(base), *to)
+    assert code == 0 and said_so in said

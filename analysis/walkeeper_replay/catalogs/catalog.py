@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from walkeeper_replay.catalogs.catalog_names import CatalogNames, Rows
+from walkeeper_replay.catalogs.key_texts import PLAIN, KeyTexts, key_texts
 from walkeeper_replay.catalogs.shown_names import Owned
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.store import Relation
@@ -121,6 +122,8 @@ class Table:
     """Tables inherit from it, or did until it was vacuumed last. SELECT shows their rows, too."""
     later_columns: tuple[str, ...] = ()
     """Columns that came after a change of it: see later_names."""
+    key_texts: KeyTexts = PLAIN
+    """Labels and the like, which the texts of the primary key's values follow."""
 
     @property
     def shown(self) -> str:
@@ -159,6 +162,8 @@ class Catalog:
     """The schemas that are known; the schemas that initdb makes have their usual names."""
     keys: dict[int, list[int]] = field(default_factory=dict)
     """By table: the numbers of its primary key's columns."""
+    key_indexes: dict[int, int] = field(default_factory=dict)
+    """By table: the index of its primary key, which is another one if the key was made anew."""
     heirs: dict[int, list[int]] = field(default_factory=dict)
     """By table: those that inherit from it, as far as their rows of pg_inherits are known."""
     has_system: bool = False
@@ -237,11 +242,13 @@ class Catalog:
             if (own.length, own.alignment) != (each.length, each.alignment):
                 raise HistoryError(OTHER_LAYOUT.format(shown, each.name, own.name))
         toast = self.classes.get(found.toast)
-        by_number = {a.number: a.name for a in attributes}
-        key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
+        by_number = {a.number: a for a in attributes}
+        key = [by_number[n] for n in self.keys.get(found.oid, []) if n in by_number]
         return Table(
             found.oid, found.schema, found.name, self.file_of(found), tuple(attributes),
-            self.file_of(toast) if toast is not None else None, key, found.has_heirs,
+            self.file_of(toast) if toast is not None else None,
+            tuple(each.name for each in key), found.has_heirs,
+            key_texts=key_texts(self.types, [each.type for each in key]),
         )  # fmt: skip
 
     def _columns_of(self, found: Class) -> list[Attribute]:

@@ -240,6 +240,7 @@ class CatalogHistory:
         for row in self._rows("pg_enum", oid, lsn):
             if row["enumlabel"] is not None:
                 catalog.types.labels[row["oid"]] = row["enumlabel"]
+                catalog.types.enums[row["oid"]] = row["enumtypid"]
         for row in self._rows("pg_range", oid, lsn):
             catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
             if multirange := row.get("rngmultitypid"):
@@ -252,6 +253,7 @@ class CatalogHistory:
                 numbers = np.frombuffer(row["indkey"][20:], np.uint8)
                 numbers = numbers[: len(numbers) // 2 * 2].view("<i2")[: row["indnkeyatts"]]
                 catalog.keys[row["indrelid"]] = numbers.tolist()
+                catalog.key_indexes[row["indrelid"]] = row["indexrelid"]
         catalog.schemas, catalog.has_system = schemas, self.store.base is not None
         roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
         catalog.finish(self.major, roles, lambda name: self._rows(name, oid, lsn))

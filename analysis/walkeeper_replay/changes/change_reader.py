@@ -56,6 +56,7 @@ from walkeeper_replay.changes.undescribed import (
     CUT_OFF_RANGE,
     Undescribed,
     described_files,
+    large_objects,
     other_databases,
     range_of_unsure,
     range_without_loads,
@@ -263,10 +264,7 @@ class ChangeReader:
         return set() if own.is_by_number else self.history.namesakes(own, start_lsn, end)
 
     def unsure(self, transactions: Iterable[int]) -> list[Undescribed]:
-        """Return the range up to which some of these may have begun before the WAL.
-
-        WAL alone does not say so: a record says nothing of other records of its transaction.
-        """
+        """Return the range up to which some of these may have begun before the WAL."""
         return range_of_unsure(self.history, np.array(sorted(set(transactions)), np.int64))
 
     def undecoded(self, xid: int | None = None) -> list[Undescribed]:
@@ -275,6 +273,10 @@ class ChangeReader:
             Undescribed(*place, why) for place, why in sorted(self.described.undecoded.items())
         ]
         return found + self._lost.found(xid)
+
+    def large_objects(self, start_lsn: int = 0, xid: int | None = None) -> list[Undescribed]:
+        """Return pg_largeobject if the range changed it, which is in no change of a row."""
+        return large_objects(self.history, self._heaps, self.database.oid, start_lsn, xid)
 
     def remarks(self, xid: int | None = None) -> list[Undescribed]:
         """Return the tables whose rows DDL gave other values, which is no change of a row."""
@@ -479,7 +481,9 @@ class ChangeReader:
             own, lsns_of = where(places == place, rows, lsns)
             catalog, table = self.described.of_file(file, int(lsns_of[0]))
             if table is not None:
-                found.append(self._paired(events, own, table, catalog, fetch))
+                piece = self._paired(events, own, table, catalog, fetch)
+                is_own = place in lsns_of and self.described.has_new_key(file, place)
+                found.append(replace(piece, has_new_key=is_own))
         return found
 
     def _paired(

@@ -87,6 +87,8 @@ class Piece:
     """A Coverage for each row."""
     is_whole: bool = False
     """Every row of the table is known: its file was made within the WAL, or is in the base."""
+    has_new_key: bool = False
+    """A commit of these gave the table, which was there before, another primary key."""
 
     def chosen(self, mask: Column) -> Piece:
         """Return the changes that a mask names."""

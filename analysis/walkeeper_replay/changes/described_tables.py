@@ -89,6 +89,12 @@ class DescribedTables:
                     found[oid] = (*found.get(oid, ()), file)
         return found
 
+    def has_new_key(self, file: TableFile, lsn: int) -> bool:
+        """Return True if a commit gave a table that was there before another primary key."""
+        before, after = self.catalog(lsn - 1), self.catalog(lsn)
+        indexes = {each.key_indexes.get(file.oid) for each in (before, after)}
+        return file.oid in before.classes and len(indexes) > 1
+
     def has_same_columns(self, file: TableFile, lsn: int) -> bool:
         """Return True if a commit left the table the columns that it had before."""
         before, after = (self.catalog(at).attributes.get(file.oid) for at in (lsn - 1, lsn))

@@ -8,12 +8,13 @@ show how. A place too many may be named: an unnamed file may be one of a TOAST t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.rows.heap_changes import LARGE_OBJECTS
 from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID, HEAP, KINDS_WITH_ROWS, Catalog
-from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
@@ -47,6 +48,10 @@ MAY_HAVE_BEGUN_BEFORE = (
     "transaction {} may have begun before this WAL, and so may others that committed there. The "
     "WAL lacks what such a transaction had changed by then. Give a base backup (--base, in Spark "
     "the option base), or a start after this LSN"
+)
+LARGE_OBJECTS_CHANGED = (
+    "large objects were changed (lo_put, lo_unlink and the like), and no command shows "
+    "such a change or takes it back; a recovery has them"
 )
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
@@ -96,10 +101,32 @@ def undescribed_files(
         if relation.database == database
         and relation not in known
         and not history.is_catalogs(relation)
+        and not _has_large_objects(known, relation)
         and not is_passing(relation, xids)
         and _is_asked_for(history, xids, start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
+
+
+def large_objects(
+    history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
+) -> list[Undescribed]:
+    """Return pg_largeobject if transactions of the range changed it, else nothing."""
+    known = history.names()
+    is_changed = any(
+        relation.database == database
+        and _has_large_objects(known, relation)
+        and _is_asked_for(history, xids, start_lsn, xid)
+        for relation, xids in heaps.touched().items()
+    )
+    place = "pg_catalog.pg_largeobject"
+    return [Undescribed("table", place, LARGE_OBJECTS_CHANGED)] if is_changed else []
+
+
+def _has_large_objects(known: Mapping[Relation, Sequence[Named]], relation: Relation) -> bool:
+    """Return whether a file is that of pg_largeobject, which VACUUM FULL gives another one."""
+    owners = known.get(relation, [])
+    return relation.relfilenode == LARGE_OBJECTS or any(o.oid == LARGE_OBJECTS for o in owners)
 
 
 def range_without_loads(
@@ -181,14 +208,16 @@ def _shown(catalog: Catalog, oid: int) -> str:
 
 
 def described_files(history: CatalogHistory, database: int) -> Callable[[Relation], bool]:
-    """Return a test for changed files that neither of the two lists here could name.
+    """Return a test for changed files that none of the lists here could name.
 
-    They are those of this database with a row of pg_class, and catalogs.
+    They are those of this database with a row of pg_class, and catalogs but pg_largeobject.
     """
     known = history.names()
 
     def is_described(relation: Relation) -> bool:
         owners = known.get(relation, [])
+        if _has_large_objects(known, relation):
+            return False
         if relation.database == database:
             return bool(owners) or history.is_catalogs(relation)
         return bool(owners) and all(owner.oid < FIRST_NORMAL_OID for owner in owners)
@@ -209,8 +238,12 @@ def other_databases(
 
     def has_no_rows(relation: Relation) -> bool:
         owners = known.get(relation, [])
-        return bool(owners) and all(
-            owner.oid < FIRST_NORMAL_OID or owner.kind not in KINDS_WITH_ROWS for owner in owners
+        return _has_large_objects(known, relation) or (
+            bool(owners)
+            and all(
+                owner.oid < FIRST_NORMAL_OID or owner.kind not in KINDS_WITH_ROWS
+                for owner in owners
+            )
         )
 
     changed = {

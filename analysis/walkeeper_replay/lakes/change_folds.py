@@ -5,7 +5,8 @@
     fold.versions()    each row with the commits between which it was visible
 
 Contract: changes come in the order of commits. A fold refuses a change whose key or row is not
-known: it never guesses. Rows have the types of `table-at`.
+known: it never guesses. It also refuses changes in which two rows had one key, as before the key
+was made. Rows have the types of `table-at`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from walkeeper_wal.wal_errors import HistoryError
 
 KNOWN_WHOLE = frozenset({UNKNOWN_TYPE, AS_OIDS})
 NO_END = -1
+_REMEDY = "give a base backup of a later place (--base), or use --mode append"
 
 
 @dataclass(slots=True)
@@ -88,9 +90,19 @@ def refuse_unknown(piece: Piece) -> None:
             )
 
 
+def refuse_new_key(piece: Piece) -> None:
+    """Raise HistoryError if a transaction changed rows of a mirror and made its key anew."""
+    if piece.has_new_key:
+        raise HistoryError(
+            f"{piece.table.shown}: a transaction changed rows and gave the table another primary "
+            "key. Two rows may have had one value of it before, and then a mirror takes one for "
+            f"the other; {_REMEDY}"
+        )
+
+
 def folded(pieces: Sequence[Piece], key: Sequence[str]) -> Fold:
     """Return the steps after the last TRUNCATE. The pieces are of one table, in order."""
-    return fold_of(*steps_of(pieces), key)
+    return fold_of(*steps_of(pieces), key, pieces[-1].table.shown)
 
 
 def steps_of(pieces: Sequence[Piece]) -> tuple[Column, Any]:
@@ -109,8 +121,8 @@ def steps_of(pieces: Sequence[Piece]) -> tuple[Column, Any]:
     return np.concatenate(made), rows
 
 
-def fold_of(steps: Column, rows: Any, key: Sequence[str]) -> Fold:
-    """Return the fold of steps of one table, after the last TRUNCATE among them."""
+def fold_of(steps: Column, rows: Any, key: Sequence[str], shown: str) -> Fold:
+    """Return the fold of steps of the table `shown`, after the last TRUNCATE among them."""
     order = np.lexsort((steps["serial"], steps["start_lsn"], steps["commit_lsn"]))
     steps = steps[order]
     emptied, begin = None, 0
@@ -124,9 +136,25 @@ def fold_of(steps: Column, rows: Any, key: Sequence[str]) -> Fold:
         none = np.empty(0, np.int64)
         return Fold(None, none, none.astype(bool), none, none, emptied)
     rows = rows.take(pa.array(steps["row"].copy()))
-    return Fold(
-        rows, codes_of(rows, key), steps["puts"], steps["commit_lsn"], steps["commit_time"], emptied
-    )
+    codes = codes_of(rows, key)
+    _refuse_two_rows(codes, steps, key, shown)
+    return Fold(rows, codes, steps["puts"], steps["commit_lsn"], steps["commit_time"], emptied)
+
+
+def _refuse_two_rows(codes: Column, steps: Column, key: Sequence[str], shown: str) -> None:
+    """Raise HistoryError if a key got a row while it had one, or lost one while it had none.
+
+    A mirror would take the one for the other. It was no key then, or a DEFERRABLE one.
+    """
+    order = np.argsort(codes, kind="stable")
+    codes, puts = codes[order], steps["puts"][order]
+    again = np.flatnonzero((codes[1:] == codes[:-1]) & (puts[1:] == puts[:-1]))
+    if len(again):
+        lsn = Lsn(int(steps["commit_lsn"][order[again[0] + 1]]))
+        raise HistoryError(
+            f"{shown}: at {lsn} two rows had one value of ({', '.join(key)}), which was not the "
+            f"primary key then, and a mirror finds no row by it; {_REMEDY}"
+        )
 
 
 STEP_ROW = np.dtype(

@@ -6,27 +6,22 @@
 ALTER TABLE … TYPE leaves the rows as they are if their bytes are the same, and WAL has no change of
 them. A row of cidr `10.1.2.3/32` is then `10.1.2.3` as inet. If the rows are written anew, or
 are gone by TRUNCATE, the table has another file. Contract: the notes have the types and their file.
-Other types of the same file are refused, unless their texts are alike.
+Other types of the same file are refused, unless their texts are alike. So are other texts of a key
+(mirrored_keys).
 """
 
 from __future__ import annotations
 
 import json
-from typing import Protocol
+from typing import Any
 
-from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.catalogs.catalog import Attribute, Table
+from walkeeper_replay.lakes.mirrored_keys import MirroredKeys, Notes
 from walkeeper_replay.text.builtin_types import builtin_rows
 from walkeeper_wal.wal_errors import HistoryError
 
 _ALIKE = (("text", "varchar", "bpchar"), ("_text", "_varchar", "_bpchar"),
           ("bit", "varbit"), ("_bit", "_varbit"))  # fmt: skip
-
-
-class Notes(Protocol):
-    """Texts by their names."""
-
-    def keep(self, name: str, text: str) -> str: ...  # the text that was kept first
-    def put(self, name: str, text: str) -> None: ...  # in place of an earlier one
 
 
 class ColumnTypes:
@@ -36,9 +31,11 @@ class ColumnTypes:
         self._notes, self._shown = notes, shown
         self._names = {oid: name for oid, name, *_ in builtin_rows()}
         self._last: dict[int, str] = {}
+        self._keys = MirroredKeys(notes, shown)
 
     def refuse_others(self, table: Table) -> None:
         """Note the types. Raise HistoryError if rows of this file had others with other texts."""
+        self._keys.refuse_others(table)
         types = {each.name: each.type for each in table.columns}
         own = json.dumps({"file": table.file.relfilenode, "types": types})
         if self._last.get(table.oid) == own:
@@ -71,3 +68,17 @@ class ColumnTypes:
 
     def _shown_type(self, oid: int) -> str:
         return self._names.get(oid, f"{oid} (oid of pg_type)")
+
+
+def differences(
+    known: dict[str, Any], own: dict[str, Any], attributes: dict[str, Attribute]
+) -> list[str]:
+    """Return what a mirror with `known` columns cannot follow in a table's own ones."""
+    found = [f"column {name} is gone" for name in known if name not in own]
+    for name, type_ in own.items():
+        if name not in known:
+            if attributes[name].missing is not None or attributes[name].lacks_missing:
+                found.append(f"column {name} was added with a default")
+        elif known[name] != type_:
+            found.append(f"column {name} was {known[name]} and is {type_}")
+    return found

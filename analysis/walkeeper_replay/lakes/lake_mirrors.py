@@ -32,11 +32,19 @@ import pyarrow.compute as pc
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.change_files import row_groups
 from walkeeper_history.rows.columns import TIMESTAMP
-from walkeeper_replay.catalogs.catalog import Attribute, Table
+from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes.change_rows import FoundChanges, Piece
-from walkeeper_replay.lakes.change_folds import NO_END, Fold, folded, has_key_of, parts_of, place_of
+from walkeeper_replay.lakes.change_folds import (
+    NO_END,
+    Fold,
+    folded,
+    has_key_of,
+    parts_of,
+    place_of,
+    refuse_new_key,
+)
 from walkeeper_replay.lakes.column_numbers import ColumnNumbers
-from walkeeper_replay.lakes.column_types import ColumnTypes
+from walkeeper_replay.lakes.column_types import ColumnTypes, differences
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
@@ -371,12 +379,15 @@ class Mirrors(ABC):
         if known is None and target is not None:
             known = {f.name: f.type for f in self._schema(target) if f.name not in VALIDITY}
         for piece in pieces:
+            if target is not None:  # the key that tells its rows apart, at each change
+                self._refuse_table(piece.table)
+                refuse_new_key(piece)
             if piece.values is None:
                 continue
             schema = piece.values.typed(np.empty(0, np.int64)).schema
             own = {f.name: self._stored(f.type) for f in schema}
             attributes = {a.name: a for a in piece.table.columns}
-            wrong = [] if known is None else _differences(known, own, attributes)
+            wrong = [] if known is None else differences(known, own, attributes)
             if wrong:
                 raise HistoryError(
                     f"{piece.table.shown}: {'; '.join(wrong)}: a mirror does not follow this; "
@@ -429,19 +440,6 @@ def _refuse_older(pieces: Sequence[Piece]) -> None:
             f"{pieces[-1].table.shown} is older than this WAL, which has not all of its rows: give "
             "a base backup (--base), name other tables (--table), or use --mode append"
         )
-
-
-def _differences(
-    known: dict[str, Any], own: dict[str, Any], attributes: dict[str, Attribute]
-) -> list[str]:
-    found = [f"column {name} is gone" for name in known if name not in own]
-    for name, type_ in own.items():
-        if name not in known:
-            if attributes[name].missing is not None or attributes[name].lacks_missing:
-                found.append(f"column {name} was added with a default")
-        elif known[name] != type_:
-            found.append(f"column {name} was {known[name]} and is {type_}")
-    return found
 
 
 def plain(field: Any) -> Any:

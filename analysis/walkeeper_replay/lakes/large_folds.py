@@ -63,9 +63,11 @@ class LargeFold(UnnamedFile):
         """The columns with a date of which delta-rs writes no statistics."""
         self.size = 0
         """The bytes of the steps in memory."""
+        self._shown = ""
 
     def take(self, pieces: Sequence[Piece]) -> None:
         """Take the next changes of the table."""
+        self._shown = pieces[-1].table.shown
         steps, rows = steps_of(pieces)
         is_cut = steps["operation"] == TRUNCATE
         for step in steps[is_cut]:
@@ -107,7 +109,7 @@ class LargeFold(UnnamedFile):
             rows = rows.drop_columns([_PREFIX + name for name in _STEP_NAMES])
             if self._cut is not None:
                 steps = steps[_are_after(steps, self._cut)]
-        fold = fold_of(steps, rows, self._key)
+        fold = fold_of(steps, rows, self._key, self._shown)
         fold.emptied = self.emptied
         return fold
 

@@ -6,8 +6,9 @@
     heaps.made -> {Relation: xid}           files that were not there before the WAL
     heaps.dropped -> {Relation: xid}        the transaction that dropped it
 
-Contract: files of users' tables, their TOAST, and catalogs that were rewritten. The files that
-catalogs have from initdb on are left out. A file without changed rows may be an index, too.
+Contract: files of users' tables, their TOAST, large objects, and catalogs that were rewritten. The
+files that other catalogs have from initdb on are left out. A file without changed rows may be an
+index, too.
 """
 
 from __future__ import annotations

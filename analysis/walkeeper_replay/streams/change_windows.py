@@ -185,6 +185,7 @@ class ChangeStream:
             start, history.end_lsn, others=others, names=self.scope.tables
         )
         self.remarks = [*reader.remarks(), *reader.unsure(given)]
+        self.remarks += [] if self.scope.tables else reader.large_objects(start)
         self.system_id, self.position = plan.system_id, history.end_lsn
         self.last_lsn = window.last_lsn
         history.xids.forget_commits(self.position)

@@ -67,6 +67,8 @@ class Types:
 
     by_oid: dict[int, Type] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)
+    enums: dict[int, int] = field(default_factory=dict)
+    """The enum that has a label."""
     ranges: dict[int, int] = field(default_factory=lambda: dict(RANGES))
     """A range's subtype."""
     multiranges: dict[int, int] = field(default_factory=lambda: dict(MULTIRANGES))
@@ -89,6 +91,19 @@ class Types:
             oid = found.base
             found = self.by_oid.get(oid)
         return oid
+
+    def parts(self, oid: int) -> list[int]:
+        """Return the types that a value of this base type is made of."""
+        known = self.by_oid.get(oid)
+        if known is None or known.kind == "e":
+            return []
+        if known.kind in "rm":
+            found = (self.ranges.get(oid), self.multiranges.get(oid))
+            return [part for part in found if part is not None]
+        if known.kind == "c":
+            return [each.type for each in self.fields.get(known.relation, []) if not each.dropped]
+        is_array = known.element and known.length == -1
+        return [known.element] if is_array else []
 
 
 def builtin_types() -> Types:
@@ -217,7 +232,7 @@ class Printer:
         if oid not in self._kinds:
             base = self.types.base_of(oid)
             own = frozenset({base} & NAMED.keys())
-            self._kinds[oid] = own.union(*map(self.kinds_of_names, self._parts(base)))
+            self._kinds[oid] = own.union(*map(self.kinds_of_names, self.types.parts(base)))
         return self._kinds[oid]
 
     def with_names_for(self, types: Iterable[int]) -> Printer:
@@ -230,20 +245,6 @@ class Printer:
         """Return a printer of texts that a server reads with any search path, and stores alike."""
         own = replace(self.types, names=self.types.names.for_sql())
         return Printer(own, self.encoding, self._unpack)
-
-    def _parts(self, oid: int) -> list[int]:
-        """Return the types that a value of this base type is made of."""
-        known = self.types.by_oid.get(oid)
-        if known is None or known.kind == "e":
-            return []
-        if known.kind in "rm":
-            return [part for part in (self.types.ranges.get(oid), self.types.multiranges.get(oid))
-                    if part is not None]  # fmt: skip
-        if known.kind == "c":
-            fields = self.types.fields.get(known.relation, [])
-            return [each.type for each in fields if not each.dropped]
-        is_array = known.element and known.length == -1
-        return [known.element] if is_array else []
 
     def _decoded(self, data: bytes) -> str:
         return decoded(data, self.encoding)
@@ -271,7 +272,7 @@ class Printer:
                 or oid in (self.types.ranges.keys() | self.types.multiranges.keys())
                 or known.relation in self.types.fields
             )
-            return is_described and all(map(self.knows, self._parts(oid)))
+            return is_described and all(map(self.knows, self.types.parts(oid)))
         return known.kind == "e" or known.name in EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:

@@ -283,6 +283,7 @@ def _changes(
     unsure = reader.unsure(
         c.commit.top_xid for c in found if xid in (None, c.xid, c.commit.top_xid)
     )
+    unsure += [] if tables else reader.large_objects(start, xid)
     if takes_back:
         missing += unsure
     tell_of_missing(missing)

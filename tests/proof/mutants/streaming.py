@@ -10,6 +10,7 @@ KEPT = "tests/replay/test_table_maintenance.py::test_"
 TYPES = "tests/replay/test_column_types.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 DELTA = "tests/replay/test_delta_mirrors.py::test_"
+FOLDS = "tests/replay/test_change_folds.py::test_"
 STREAMED = "tests/replay/test_stream_maintenance.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
@@ -256,6 +257,69 @@ STREAMING = (
         "a mirror compares the types of each change",
         (Edit("Mirrors._refuse_schemas", "self._types.refuse_others(piece.table)", "pass"),),
         turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[recast]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "two-rows-of-one-key-are-folded",
+        "change_folds",
+        "a fold refuses changes in which two rows had one key",
+        (Edit("change_folds._refuse_two_rows", "len(again)", "False"),),
+        turns_red=FOLDS + "two_rows_of_one_key_are_refused_with_their_place",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "key-made-anew-among-changes-is-folded",
+        "change_folds",
+        "a transaction that makes the key anew may have had two rows of one key",
+        (Edit("change_folds.refuse_new_key", "piece.has_new_key", "False"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[swapped]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "changes-without-the-key-are-merged",
+        "lake_mirrors",
+        "a table of the lake takes changes of one key alone",
+        (Edit("Mirrors._refuse_schemas", "self._refuse_table(piece.table)", "None"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[unkeyed]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "key-takes-another-label",
+        "mirrored_keys",
+        "a mirror's rows have the labels that its keys have",
+        (
+            Edit(
+                "MirroredKeys.refuse_others",
+                'self._refuse(table, before["labels"], labels)',
+                "None",
+            ),
+        ),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[relabelled]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "key-has-names-of-objects",
+        "mirrored_keys",
+        "a key that prints names of objects finds no rows after a rename",
+        (Edit("MirroredKeys.refuse_others", "texts.has_names", "False"),),
+        turns_red=MIRRORS + "a_table_that_a_mirror_cannot_follow_is_refused_by_name[naming]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "rewritten-key-needs-the-old-labels",
+        "mirrored_keys",
+        "a file that was written anew has the labels' new texts",
+        (Edit("MirroredKeys.refuse_others", 'before["file"] == note["file"]', "True"),),
+        turns_red=MIRRORS + "a_table_whose_key_came_after_its_rows_is_mirrored",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "key-is-of-plain-types",
+        "key_texts",
+        "the enum of an array, a domain, a range or a composite is a key's enum",
+        (Edit("key_texts.key_texts", "types.parts(oid)", "[]"),),
+        turns_red="tests/replay/test_key_texts.py"
+        "::test_a_key_follows_the_labels_and_parts_of_its_types",
         why_named=NO_TABLES,
     ),
     Mutant(
