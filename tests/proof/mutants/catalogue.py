@@ -39,6 +39,7 @@ from tests.proof.mutants.sparks import SPARKS
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.streaming import STREAMING
 from tests.proof.mutants.telling_record import TELLING
+from tests.proof.mutants.undoing import UNDOING
 from tests.proof.mutants.voting import VOTING
 from tests.proof.mutants.zones import ZONES
 
@@ -78,6 +79,7 @@ MUTANTS = (
     *ANALYSING,
     *DOUBTING,
     *PROVING,
+    *UNDOING,
     *NAMING,
     *REDOING,
     *STREAMING,
