@@ -26,7 +26,7 @@ REMEDY = (
     "rules and the checks of foreign keys. Or disable the trigger or the rule, and run this again."
 )
 _LATER = "Later rows refer to those that the undo takes away. Delete them or change them before it."
-_BEFORE = 'pg_temp."walkeeper undo"'
+_BEFORE, _OWN = 'pg_temp."walkeeper undo before"', 'pg_temp."walkeeper undo own"'
 _COUNTS = "pg_catalog.pg_stat_xact_user_tables"
 _UNKNOWN = "pg_catalog.current_setting('track_counts') = 'off'"
 
@@ -72,13 +72,20 @@ class OtherRows:
 
     def of_foreign_keys(self) -> Iterator[str]:
         """Yield a statement for each table to which others may refer."""
-        for own in self._own.values():
-            if own.removed or own.changed:
-                yield block(
-                    f"BEGIN IF EXISTS ({self._referring(own)}) THEN RAISE EXCEPTION "
-                    "'a foreign key to % changed rows that the undo does not name', "
-                    f"{_shown(own.table)} USING HINT = {literal(_LATER)}; END IF; END"
-                )
+        referred = [own for own in self._own.values() if own.removed or own.changed]
+        if not referred:
+            return
+        rows = ", ".join(f"({regclass(o.table)}::oid, {o.removed}, {o.changed})" for o in referred)
+        yield (
+            f"CREATE TEMPORARY TABLE {_OWN} USING heap ON COMMIT DROP AS "
+            f"SELECT * FROM (VALUES {rows}) AS o (relid, removed, changed);"
+        )
+        for own in referred:
+            yield block(
+                f"BEGIN IF EXISTS ({_referring(own)}) THEN RAISE EXCEPTION "
+                "'a foreign key to % changed rows that the undo does not name', "
+                f"{_shown(own.table)} USING HINT = {literal(_LATER)}; END IF; END"
+            )
 
     def removed_lines(self) -> Iterator[str]:
         """Yield a statement for each table, which raises an exception if other rows went, too."""
@@ -99,33 +106,30 @@ class OtherRows:
         )  # fmt: skip
         return f"({_UNKNOWN} OR EXISTS (SELECT FROM {_counts(regclass(table))} AND {more}))"
 
-    def _referring(self, own: _Own) -> str:
-        """Return a query for tables of which a foreign key changed rows, or their partitions."""
-        values = ", ".join(
-            f"({regclass(each.table)}::oid, {each.removed}, {each.changed})"
-            for each in self._own.values()
-        )
-        name = regclass(own.table)
-        refers = (
-            f"c.confrelid IN (SELECT {name}::oid UNION ALL "
-            f"SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors({name}) AS a)"
-        )
-        removed = f"({_more('s.n_tup_del', 'b.n_tup_del', 'COALESCE(o.removed, 0)')} OR {_UNKNOWN})"
-        changed = f"({_more('s.n_tup_upd', 'b.n_tup_upd', 'COALESCE(o.changed, 0)')} OR {_UNKNOWN})"
-        kinds = [f"c.confupdtype IN ('n', 'd') AND {changed}"]
-        if own.removed:
-            kinds += [
-                f"c.confdeltype = 'c' AND {removed}",
-                f"c.confdeltype IN ('n', 'd') AND {changed}",
-            ]
-        return (
-            "SELECT FROM pg_catalog.pg_constraint AS c CROSS JOIN LATERAL (SELECT c.conrelid AS "
-            "relid UNION SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(c.conrelid) AS p) "
-            f"AS f LEFT JOIN (VALUES {values}) AS o (relid, removed, changed) ON o.relid = f.relid "
-            f"CROSS JOIN LATERAL (SELECT FROM {_counts('f.relid')} AND "
-            f"({' OR '.join(f'({kind})' for kind in kinds)})) AS more "
-            f"WHERE c.contype = 'f' AND {refers}"
-        )
+
+def _referring(own: _Own) -> str:
+    """Return a query for tables of which a foreign key changed rows, or their partitions."""
+    name = regclass(own.table)
+    refers = (
+        f"c.confrelid IN (SELECT {name}::oid UNION ALL "
+        f"SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors({name}) AS a)"
+    )
+    removed = f"({_more('s.n_tup_del', 'b.n_tup_del', 'COALESCE(o.removed, 0)')} OR {_UNKNOWN})"
+    changed = f"({_more('s.n_tup_upd', 'b.n_tup_upd', 'COALESCE(o.changed, 0)')} OR {_UNKNOWN})"
+    kinds = [f"c.confupdtype IN ('n', 'd') AND {changed}"]
+    if own.removed:
+        kinds += [
+            f"c.confdeltype = 'c' AND {removed}",
+            f"c.confdeltype IN ('n', 'd') AND {changed}",
+        ]
+    return (
+        "SELECT FROM pg_catalog.pg_constraint AS c CROSS JOIN LATERAL (SELECT c.conrelid AS "
+        "relid UNION SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(c.conrelid) AS p) "
+        f"AS f LEFT JOIN {_OWN} AS o ON o.relid = f.relid "
+        f"CROSS JOIN LATERAL (SELECT FROM {_counts('f.relid')} AND "
+        f"({' OR '.join(f'({kind})' for kind in kinds)})) AS more "
+        f"WHERE c.contype = 'f' AND {refers}"
+    )
 
 
 def _counts(relid: str) -> str:
