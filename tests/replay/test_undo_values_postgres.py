@@ -23,6 +23,21 @@ XML = (
     '<?xml-stylesheet href="g"?>\n<g/>', "",
 )  # fmt: skip
 
+SAME_TEXTS = (
+    "DROP TABLE IF EXISTS same",
+    "DROP TYPE IF EXISTS regproc_pair", "DROP DOMAIN IF EXISTS regproc_domain",
+    "DROP FUNCTION IF EXISTS two(int), two(text)",
+    "CREATE FUNCTION two(int) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "CREATE FUNCTION two(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "CREATE DOMAIN regproc_domain AS regproc", "CREATE TYPE regproc_pair AS (p regproc, n int)",
+    "CREATE SCHEMA IF NOT EXISTS aside",
+    "INSERT INTO pg_collation (oid, collname, collnamespace, collowner, collprovider, "
+    "collisdeterministic, collencoding, collcollate, collctype) "
+    "SELECT 90000 + n, 'same', 'aside'::regnamespace, 10, 'c', true, n, 'C', 'C' "
+    "FROM (VALUES (pg_char_to_encoding('UTF8')), (pg_char_to_encoding('LATIN1'))) AS e (n) "
+    "WHERE NOT EXISTS (SELECT FROM pg_collation WHERE collname = 'same')",
+)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
@@ -153,3 +168,83 @@ def test_rows_of_an_earlier_type_do_not_come_back_after_truncate(
     said = (tmp_path / f"{row[0]}.sql").read_text()
     assert "-- not all of what truncate took from public.cents: a column was" in said
     assert server.rows("SELECT * FROM cents") == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "left", "later"),
+    [
+        ("regproc", "two(int)", "two(text)"),
+        ("regproc_domain", "two(int)", "two(text)"),
+        ("regproc[]", "two(int)", "two(text)"),
+        ("regproc_domain[]", "two(int)", "two(text)"),
+        ("regproc_pair", "two(int)", "two(text)"),
+        ("regoper", "=(int,int)", "=(text,text)"),
+        ("regcollation", "UTF8", "LATIN1"),
+    ],
+)
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""], ids=["keyed", "keyless"])
+def test_a_value_that_prints_as_another_one_is_not_as_it_was_left(
+    server: PostgresServer, tmp_path: Path, type_: str, left: str, later: str, key: str
+) -> None:
+    """An overload has the name of the other one, and a collation that of another encoding."""
+    server.sql(*SAME_TEXTS)
+    kinds = {"regoper": "regoperator", "regcollation": "collation"}
+    kind = kinds.get(type_, "regprocedure")
+    if kind == "collation":
+        query = "SELECT oid FROM pg_collation WHERE collname = 'same' AND collencoding = "
+        oids = [server.sql(f"{query} pg_char_to_encoding('{name}')") for name in (left, later)]
+    else:
+        oids = [server.sql(f"SELECT '{name}'::{kind}::oid") for name in (left, later)]
+    shape = {"[]": "{{{}}}", "air": "({},1)"}.get(type_[-2:] if "[" in type_ else type_[-3:], "{}")
+    one, other = (shape.format(oid) for oid in oids)
+    server.sql("DROP TABLE IF EXISTS same", f"CREATE TABLE same (id int {key}, v {type_})")
+    inserted = changed(server, f"INSERT INTO same VALUES (1, '{one}')")
+    updated = changed(server, f"UPDATE same SET v = '{other}'")
+    stored = "SELECT v::text, encode(record_send(ROW(v)), 'hex') FROM same"
+    assert "is not as it was left" in undone(server, tmp_path, inserted).stderr
+    texts = [row[0] for row in server.rows(stored)]
+    assert (done := undone(server, tmp_path, updated)).returncode == 0, done.stderr
+    assert [row[0] for row in server.rows(stored)] == texts, "the texts do not tell them apart"
+    assert (done := undone(server, tmp_path, inserted)).returncode == 0, done.stderr
+    assert server.rows(stored) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "comes"),
+    [
+        ("numeric(9,3)", "numeric(9,1)", False),
+        ("numeric(9,3)", "numeric(9,-1)", False),
+        ("numeric(9,3)", "numeric(12,3)", True),
+        ("numeric(9,3)", "numeric", True),
+        ("numeric", "numeric(9,1)", False),
+        ("varchar(9)", "varchar(7)", False),
+        ("varchar(9)", "varchar(12)", True),
+        ("varchar(9)", "varchar", True),
+        ("timestamp", "timestamp(0)", False),
+        ("timestamp(3)", "timestamp(6)", True),
+        ("interval(3)", "interval hour", False),
+    ],
+)
+def test_a_value_does_not_come_back_with_fewer_digits(
+    server: PostgresServer, tmp_path: Path, before: str, after: str, comes: bool
+) -> None:
+    values = {"n": "1.234", "v": "abcd   ", "t": "2024-01-01 00:00:00.125", "i": "1:02:03.5"}
+    server.sql("DROP TABLE IF EXISTS digits", f"CREATE TABLE digits (id int, v {before})")
+    server.sql(f"INSERT INTO digits VALUES (1, '{values[before[0]]}')")
+    rows = server.rows("SELECT v::text FROM digits")
+    deleted = changed(server, "DELETE FROM digits")
+    server.sql(f"ALTER TABLE digits ALTER v TYPE {after}")
+    done = undone(server, tmp_path, deleted, code=int(not comes))
+    assert done.returncode == 0, done.stderr
+    assert server.rows("SELECT v::text FROM digits") == (rows if comes else [])
+
+
+def test_blanks_at_the_end_of_a_value_without_a_length_count(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql("CREATE TABLE blanks (id int PRIMARY KEY, v bpchar, w char(5))")
+    inserted = changed(server, "INSERT INTO blanks VALUES (1, 'a', 'b')")
+    updated = changed(server, "UPDATE blanks SET v = 'a  '")
+    assert "is not as it was left" in undone(server, tmp_path, inserted).stderr
+    for xid in (updated, inserted):
+        assert (done := undone(server, tmp_path, xid)).returncode == 0, done.stderr

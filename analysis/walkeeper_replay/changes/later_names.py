@@ -5,8 +5,8 @@
 
 Contract: a table is its OID until another one gets it, and a column its number. Names may be
 exchanged. A change of a table or column that is not there later has a coverage that says so, and
-keeps its own names. So has a change before a column got another type: ALTER TABLE alone knew which
-values of that type stand for the earlier ones.
+keeps its own names. So has a change before a column got another type, or fewer digits. ALTER TABLE
+alone knew which values of that type stand for the earlier ones.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from walkeeper_replay.changes.change_rows import Change
 from walkeeper_replay.text.coverage import Coverage, reason, together
 
 DROPPED = reason("the table was dropped since")
+# Types whose typmod is a length, or a number of digits of a second.
+_LENGTHS, _DIGITS, _NUMERIC = (1042, 1043, 1562), (1083, 1114, 1184, 1266), 1700
 _COLUMNS_DROPPED = "a column was dropped since: {}"
 _COLUMNS_RETYPED = "a column has another type since: {}"
 
@@ -49,12 +51,13 @@ def _later(
     known = catalog.classes.get(table.oid) if is_there else None
     if known is None:
         return table, same, DROPPED
-    after = {a.number: a for a in catalog.attributes.get(table.oid, []) if not a.dropped}
+    own = sorted(catalog.attributes.get(table.oid, []), key=lambda a: a.number)
+    after = {a.number: a for a in own if not a.dropped}
     gone = [a.name for a in table.columns if a.number not in after]
     if gone:
         return table, same, reason(_COLUMNS_DROPPED.format(", ".join(gone)))
-    own = tuple(_later_attribute(a, after) for a in table.attributes)
-    retyped = [a.name for a in table.columns if after[a.number].type != a.type]
+    named = tuple(_later_attribute(a, after) for a in table.attributes)
+    retyped = [a.name for a in table.columns if _is_retyped(a, after[a.number])]
     if retyped:
         return table, same, reason(_COLUMNS_RETYPED.format(", ".join(retyped)))
     names = {a.name: after[a.number].name for a in table.columns}
@@ -62,7 +65,7 @@ def _later(
     numbers = {a.number for a in table.columns}
     added = tuple(a.name for a in after.values() if a.number not in numbers and not a.generated)
     made = replace(
-        table, schema=known.schema, name=known.name, attributes=own, key=key, later_columns=added
+        table, schema=known.schema, name=known.name, attributes=named, key=key, later_columns=added
     )
     return made, names, together(())
 
@@ -74,6 +77,27 @@ def _later_attribute(attribute: Attribute, after: dict[int, Attribute]) -> Attri
     return replace(attribute, name=found.name, generated=found.generated)
 
 
+def _is_retyped(before: Attribute, after: Attribute) -> bool:
+    """Return True if a value of before may be another one in the later column.
+
+    A longer text and more digits leave values as they are. A server rounds to fewer digits.
+    """
+    if before.type != after.type:
+        return True
+    if after.typmod in (-1, before.typmod):
+        return False
+    if before.typmod == -1 or before.type not in (*_LENGTHS, *_DIGITS, _NUMERIC):
+        return True
+    if before.type == _NUMERIC:
+        return _scale(after) < _scale(before)
+    return after.typmod < before.typmod
+
+
+def _scale(attribute: Attribute) -> int:
+    """Return a numeric's digits after the point, a number of 11 bits with its sign."""
+    return ((attribute.typmod - 4 & 0x7FF) ^ 0x400) - 0x400
+
+
 def _named(row: dict[str, str | None] | None, names: dict[str, str]) -> Any:
     return None if row is None else {names[name]: value for name, value in row.items()}
 
@@ -83,8 +107,8 @@ def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:
 
     Return no row if such a column has another type.
     """
-    types = {a.number: a.type for a in after.columns}
-    if any(types.get(a.number, a.type) != a.type for a in before.columns):
+    later = {a.number: a for a in after.columns}
+    if any(_is_retyped(a, later.get(a.number, a)) for a in before.columns):
         return rows.slice(0, 0).select([]), False
     names = {a.number: a.name for a in after.columns}
     own = {a.name: names.get(a.number) for a in before.columns}

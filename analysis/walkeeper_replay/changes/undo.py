@@ -1,10 +1,13 @@
 """SQL that takes changes back: the last commit first, within it the last change first. Pure.
 
 Contract: a later change of the same rows is detected and not overwritten. By all its values, each
-row must be as the change left it. A statement raises an exception if it finds no such row, or if a
-trigger or a rule keeps the row out. Then the transaction around all of them does nothing. The rows
-of a TRUNCATE are not in its record. A caller that can replay them provides them, and a comment says
-if they are not all. An unknown change is a comment in place of a statement, and counted.
+row must be as the change left it. If columns were added since, the undo of an INSERT asks for its
+xmin, too (born_rows). A statement raises an exception if it finds no such row, or if a trigger or a
+rule keeps the row out. At the end the SQL checks that each row is as it was before (checked_rows),
+and that no other rows went with them (other_rows). After an exception the transaction around all of
+them does nothing. The rows of a TRUNCATE are not in its record. A caller that can replay them
+provides them, and a comment says if they are not all. An unknown change is a comment in place of a
+statement, and counted.
 """
 
 from __future__ import annotations
@@ -14,11 +17,16 @@ from typing import Any
 
 from walkeeper_common.operator_text.printable import printable
 from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.changes.born_rows import Writers
 from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.changes.checked_rows import BEGIN_CHECK, CheckedRows, Names, Values
+from walkeeper_replay.changes.found_rows import Conditions, Row, stored, written_by
+from walkeeper_replay.changes.other_rows import OtherRows
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.written_rows import (
     ROWS_PER_INSERT,
     SESSION,
+    block,
     comment,
     inserts,
     literal,
@@ -26,18 +34,26 @@ from walkeeper_replay.columns.written_rows import (
     quoted_name,
 )
 from walkeeper_replay.table_at import coverage_of
-from walkeeper_replay.text.value_text import NAMED
+from walkeeper_replay.text.value_text import Printer
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""
-Row = dict[str, str | None]
-_FIRST_NOT_BUILT_IN = 10_000
+NOT_LEFT, NOT_PUT_BACK = "is not as it was left", "was not put back"
 
 
-def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[str]:
-    """Yield the lines of one SQL transaction that takes the changes back, the last one first."""
+def undo_lines(
+    changes: Sequence[Change], rows_before: RowsBefore, printer: Printer
+) -> Iterator[str]:
+    """Yield the lines of one SQL transaction that takes the changes back, the last one first.
+
+    `printer` knows the types of the database.
+    """
     yield from SESSION
+    undo = _Undo(changes, rows_before, printer)
     yield "BEGIN;"
+    yield "SET LOCAL row_security = off;"  # An error, rather than rows that are not seen.
+    yield BEGIN_CHECK
+    yield from undo.others.first_lines()
     yield "SET CONSTRAINTS ALL DEFERRED;"
     truncated: set[tuple[int, int]] = set()
     for change in reversed(changes):
@@ -46,7 +62,12 @@ def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[s
             continue  # The rows from before the transaction are back.
         if change.operation == "truncate":
             truncated.add(own)
-        yield from _undone(change, rows_before)
+        yield from undo.statements(change)
+    # Triggers that wait for the commit come before the check.
+    yield "SET CONSTRAINTS ALL IMMEDIATE;"
+    yield from undo.others.of_foreign_keys()
+    yield from undo.rows.lines(undo.others)
+    yield from undo.others.removed_lines()
     yield "COMMIT;"
 
 
@@ -62,98 +83,106 @@ def _is_known(change: Change) -> bool:
     return known and change.coverage.has_values
 
 
-def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
-    table = change.table
-    if not _is_known(change):
-        yield comment(f"not undone: {change.operation} of {table.shown}: {change.coverage}")
-        return
-    stored = [a.name for a in table.columns if not a.generated]
-    if change.operation == "truncate":
-        rows = rows_before(change)
+class _Undo:
+    """The statements, and the rows that have to be there after them."""
+
+    def __init__(
+        self, changes: Sequence[Change], rows_before: RowsBefore, printer: Printer
+    ) -> None:
+        self._rows_before, self._conditions = rows_before, Conditions(printer)
+        self.rows = CheckedRows(changes, self._conditions)
+        self.others = OtherRows()
+        self._writers = Writers(changes)
+        self._columns: dict[int, tuple[Table, Names]] = {}
+        """The stored columns by id(table)."""
+
+    def statements(self, change: Change) -> Iterator[str]:
+        """Yield the statements that take one change back, or a comment."""
+        table = change.table
+        if not _is_known(change):
+            yield comment(f"not undone: {change.operation} of {table.shown}: {change.coverage}")
+        elif change.operation == "truncate":
+            yield from self._truncate(change)
+        elif change.operation == "insert":
+            assert change.new is not None, f"{change=}"
+            yield self._found(change, f"DELETE FROM ONLY {qualified(table)}", change.new)
+            self.rows.removed(table, self._stored(table), change.new)
+            self.others.removed(table)
+        elif change.operation == "delete":
+            assert change.old is not None, f"{change=}"
+            names = self._stored(table)
+            yield from self._put_back(table, names, [tuple(change.old[n] for n in names)])
+        else:
+            yield from self._update(change)
+
+    def _stored(self, table: Table) -> Names:
+        if id(table) not in self._columns:  # The entry keeps the table, and so its id.
+            self._columns[id(table)] = table, tuple(stored(table))
+        return self._columns[id(table)][1]
+
+    def _truncate(self, change: Change) -> Iterator[str]:
+        table, rows = change.table, self._rows_before(change)
         if not (known := coverage_of(rows)).has_values:
             yield comment(f"not all of what truncate took from {table.shown}: {known}")
-        names = [name for name in stored if name in rows.column_names]
-        if known.has_values and len(names) < len(stored):
+        names = tuple(name for name in self._stored(table) if name in rows.column_names)
+        if known.has_values and len(names) < len(self._stored(table)):
             lost = "a column was dropped or has another type since"
             yield comment(f"not all of what truncate took from {table.shown}: {lost}")
-        yield from _put_back(table, names, rows_of_text(rows.select(names)))
-    elif change.operation == "insert":
-        assert change.new is not None, f"{change=}"
-        yield _met(f"DELETE FROM ONLY {qualified(table)} WHERE {_place(table, change.new)}", table)
-    elif change.operation == "delete":
-        assert change.old is not None, f"{change=}"
-        yield from _put_back(table, stored, [tuple(change.old[name] for name in stored)])
-    else:
-        assert change.old is not None and change.new is not None, f"{change=}"
-        old, new = change.old, change.new
-        changed = [name for name in stored if old[name] != new[name]]
+        yield from self._put_back(table, names, rows_of_text(rows.select(names)))
+
+    def _update(self, change: Change) -> Iterator[str]:
+        table, old, new = change.table, change.old, change.new
+        assert old is not None and new is not None, f"{change=}"
+        names = self._stored(table)
+        changed = [name for name in names if old[name] != new[name]]
         if changed:
             sets = ", ".join(f"{quoted_name(n)} = {literal(old[n])}" for n in changed)
-            yield _met(
-                f"UPDATE ONLY {qualified(table)} SET {sets} WHERE {_place(table, new)}", table
-            )
+            yield self._found(change, f"UPDATE ONLY {qualified(table)} SET {sets}", new)
+            self.rows.removed(table, names, new)
+            self.rows.put_back(table, names, [tuple(old[name] for name in names)])
+            self.others.changed(table)
+
+    def _found(self, change: Change, statement: str, row: Row) -> str:
+        """Return a statement about the row that a change left, which raises if it is not there."""
+        table, writers = change.table, self._writers.of(change)
+        statement += f" WHERE {self._conditions.place(table, row, writers)}"
+        if not writers:
+            return _met(statement, table)
+        where = f"SELECT FROM ONLY {qualified(table)} WHERE {self._conditions.left(table, row)}"
+        later = literal(printable(", ".join(table.later_columns)))
+        anew = (
+            f"IF met = 0 AND EXISTS ({where}) "
+            f"AND NOT EXISTS ({where} AND {written_by(writers)}) "
+            "THEN RAISE EXCEPTION 'a row of % was written anew since, and has columns that were "
+            "added since: %. Whether these were changed is not known', "
+            f"{_shown(table)}, {later} "
+            "USING HINT = 'Look at the row, and change it by hand.'; END IF; "
+        )
+        return _met(statement, table, otherwise=NOT_LEFT, first=anew)
+
+    def _put_back(self, table: Table, names: Names, rows: list[Values]) -> Iterator[str]:
+        for begin in range(0, len(rows), ROWS_PER_INSERT):
+            some = rows[begin : begin + ROWS_PER_INSERT]
+            for statement in inserts(qualified(table), names, some):
+                yield _met(statement.removesuffix(";"), table, len(some), NOT_PUT_BACK)
+        self.rows.put_back(table, names, rows)
+        self.others.put_back(table, len(rows))
 
 
-def _place(table: Table, row: Row) -> str:
-    """Return a condition for the row that a change left, and for one only of several alike."""
-    # Generated columns follow from the others, and are not always known.
-    parts = [_is_left(a.name, row[a.name]) for a in table.columns if not a.generated]
-    if table.key:  # for its index
-        types = {a.name: a.type for a in table.columns}
-        parts = [_has_key(table, name, types[name], row[name]) for name in table.key] + parts
-        return " AND ".join(parts)
-    where = " AND ".join(parts) or "true"
-    chosen = f"ctid = (SELECT ctid FROM ONLY {qualified(table)} WHERE {where} LIMIT 1)"
-    if table.later_columns:  # They may set apart rows that were alike.
-        later = ", ".join(map(quoted_name, table.later_columns))
-        kinds = f"SELECT count(DISTINCT ROW({later})::text) FROM ONLY {qualified(table)}"
-        return f"{chosen} AND ({kinds} WHERE {where}) = 1"
-    return chosen
-
-
-def _has_key(table: Table, name: str, type_: int, value: str | None) -> str:
-    """Return a condition that an index serves: a column of the key has this value.
-
-    The server takes a bare literal for the operator's type: an anonymous record for a composite,
-    and a number for regclass. A UNION gives the literal the column's own type.
-    """
-    column, text = quoted_name(name), literal(value)
-    if type_ < _FIRST_NOT_BUILT_IN and type_ not in NAMED:
-        return f"{column} = {text}"
-    own = f"SELECT {column} FROM ONLY {qualified(table)} WHERE false"
-    return f"{column} = ({own} UNION ALL SELECT {text})"
-
-
-def _is_left(name: str, value: str | None) -> str:
-    """Return a condition that a column still has this value.
-
-    Not all types have an equality, but all have a text. A cast's text may differ from ours, so the
-    literal is cast, too, and COALESCE makes it one of the column's type.
-    """
-    column = quoted_name(name)
-    if value is None:
-        return f"{column}::text IS NULL"
-    return f'{column}::text COLLATE "C" = COALESCE({literal(value)}, {column})::text'
-
-
-def _put_back(table: Table, names: list[str], rows: list[tuple[str | None, ...]]) -> Iterator[str]:
-    for begin in range(0, len(rows), ROWS_PER_INSERT):
-        some = rows[begin : begin + ROWS_PER_INSERT]
-        for statement in inserts(table, names, some):
-            yield _met(statement.removesuffix(";"), table, len(some), "was not put back")
+def _shown(table: Table) -> str:
+    return literal(printable(table.shown))
 
 
 def _met(
-    statement: str, table: Table, rows: int = 1, otherwise: str = "is not as it was left"
+    statement: str, table: Table, rows: int = 1, otherwise: str = NOT_LEFT, first: str = ""
 ) -> str:
-    """Return a statement that raises an exception unless it changes exactly `rows` rows."""
-    body = (
+    """Return a statement that raises an exception unless it changes exactly `rows` rows.
+
+    `first` comes before that, if the numbers differ.
+    """
+    return block(
         f"#variable_conflict use_column\n"
-        f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
+        f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; {first}"
         f"IF met <> {rows} THEN RAISE EXCEPTION 'a row of % {otherwise}', "
-        f"{literal(printable(table.shown))}; END IF; END"
+        f"{_shown(table)}; END IF; END"
     )
-    tag = "$walkeeper$"
-    while tag in body:
-        tag = tag[:-1] + "_$"
-    return f"DO {tag} {body} {tag};"

@@ -2,6 +2,7 @@
 
 csv_lines(rows)              as COPY … (FORMAT csv, HEADER) writes them: null is empty, "" is not
 insert_lines(table, rows, remark)    INSERTs, for psql
+block(body)                          an anonymous block of PL/pgSQL
 
 Contract: a name or a value cannot leave its place in SQL. It holds no raw line end or control
 character, and means the same with standard_conforming_strings off. So psql finds no `\\!` in it.
@@ -9,7 +10,7 @@ character, and means the same with standard_conforming_strings off. So psql find
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from walkeeper_common.operator_text.printable import UNPRINTABLE, printable
@@ -87,22 +88,25 @@ def insert_lines(table: Table, rows: Any, remark: str) -> Iterator[str]:
     yield from SESSION  # before the remark, which is in this encoding
     yield comment(remark)
     yield "BEGIN;"
-    yield from inserts(table, names, rows_of_text(rows.select(names)))
+    yield from inserts(qualified(table), names, rows_of_text(rows.select(names)))
     yield "COMMIT;"
 
 
 def inserts(
-    table: Table, names: list[str], rows: Iterable[tuple[str | None, ...]]
+    target: str, names: Sequence[str], rows: Iterable[tuple[str | None, ...]]
 ) -> Iterator[str]:
-    """Yield INSERTs of these columns; rows of none are made by their count alone."""
+    """Yield INSERTs of these columns into `target`, a name of SQL.
+
+    Rows of no columns are made by their count alone.
+    """
     if not names:
         count = sum(1 for _ in rows)
         for begin in range(0, count, ROWS_PER_INSERT):
             some = min(ROWS_PER_INSERT, count - begin)
-            yield f"INSERT INTO {qualified(table)} SELECT FROM generate_series(1, {some});"
+            yield f"INSERT INTO {target} SELECT FROM generate_series(1, {some});"
         return
     columns = ", ".join(map(quoted_name, names))
-    head = f"INSERT INTO {qualified(table)} ({columns}) OVERRIDING SYSTEM VALUE VALUES"
+    head = f"INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE VALUES"
     waiting: list[str] = []
     for row in rows:
         waiting.append("(" + ", ".join(map(literal, row)) + ")")
@@ -111,3 +115,11 @@ def inserts(
             waiting = []
     if waiting:
         yield f"{head}\n  " + ",\n  ".join(waiting) + ";"
+
+
+def block(body: str) -> str:
+    """Return an anonymous block of PL/pgSQL in quotes that do not occur in it."""
+    tag = "$walkeeper$"
+    while tag in body:
+        tag = tag[:-1] + "_$"
+    return f"DO {tag} {body} {tag};"

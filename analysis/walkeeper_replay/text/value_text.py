@@ -127,6 +127,7 @@ def _nothing(packed: bytes, size: int, method: int) -> None:
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
 _CHAR, _NAME, _XML, _JSONPATH = 18, 19, 142, 4072
+BPCHAR = 1042
 MONEY, ACLITEM = 790, 1033
 # Types that hold text, which is decoded from the database's encoding, too.
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {

@@ -177,6 +177,7 @@ def undo(
     \b
     The SQL is one transaction. It changes nothing if a row was changed again since; revert the
     later change first. Triggers and foreign keys of the server apply (session_replication_role).
+    It changes nothing either if one of them would leave other rows than before.
     """
     from walkeeper_cli.history.replay_commands import Asked
     from walkeeper_cli.history.replay_commands import undo as write

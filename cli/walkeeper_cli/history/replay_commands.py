@@ -421,7 +421,8 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         return rows
 
     with written(asked, binary=False) as file:
-        file.writelines(line + "\n" for line in undo_lines(found, rows_before))
+        lines = undo_lines(found, rows_before, latest(database).catalog.printer)
+        file.writelines(line + "\n" for line in lines)
     lost = not_undone(found) + len(partly)
     text = f"walkeeper: {counted(len(found) - lost, 'change', 'changes')} can be undone"
     tell(text + (f", {lost} cannot: see the comments" if lost else ""))

@@ -279,9 +279,9 @@ ANALYSING = (
         (
             Edit(
                 "_later",
-                "replace(table, schema=known.schema, name=known.name, attributes=own, key=key, "
+                "replace(table, schema=known.schema, name=known.name, attributes=named, key=key, "
                 "later_columns=added)",
-                "replace(table, attributes=own, key=key, later_columns=added)",
+                "replace(table, attributes=named, key=key, later_columns=added)",
             ),
         ),
         turns_red=UNDO + "exchanged_names_mean_the_tables_and_columns_that_were_changed",

@@ -40,6 +40,7 @@ from tests.proof.mutants.sparks import SPARKS
 from tests.proof.mutants.storing import STORING
 from tests.proof.mutants.streaming import STREAMING
 from tests.proof.mutants.telling_record import TELLING
+from tests.proof.mutants.undoing import UNDOING
 from tests.proof.mutants.voting import VOTING
 from tests.proof.mutants.zones import ZONES
 
@@ -80,6 +81,7 @@ MUTANTS = (
     *ANALYSING,
     *DOUBTING,
     *PROVING,
+    *UNDOING,
     *NAMING,
     *REDOING,
     *STREAMING,

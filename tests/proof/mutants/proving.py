@@ -185,7 +185,7 @@ PROVING = (
         (
             Edit(
                 "_later",
-                "[a.name for a in table.columns if after[a.number].type != a.type]",
+                "[a.name for a in table.columns if _is_retyped(a, after[a.number])]",
                 "[]",
             ),
         ),
@@ -196,7 +196,7 @@ PROVING = (
         "truncated-rows-into-another-type",
         "later_names",
         "undo leaves out truncated rows of which a column got another type since",
-        (Edit("later_names.renamed", "types.get(a.number, a.type) != a.type", "False"),),
+        (Edit("later_names.renamed", "_is_retyped(a, later.get(a.number, a))", "False"),),
         turns_red=VALUES + "rows_of_an_earlier_type_do_not_come_back_after_truncate",
         why_named=NO_TABLES,
     ),
