@@ -155,6 +155,29 @@ def test_a_value_of_an_earlier_type_of_its_column_does_not_come_back(
     assert server.rows("SELECT * FROM r") == []
 
 
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""], ids=["keyed", "keyless"])
+def test_values_from_before_using_are_told_of(
+    server: PostgresServer, tmp_path: Path, capsys: Output, key: str
+) -> None:
+    """The column has the type that it had. The only trace is the table's new file."""
+    server.sql("DROP TABLE IF EXISTS u", f"CREATE TABLE u (id int {key}, v int)")
+    server.sql("INSERT INTO u VALUES (1, 5), (2, 7), (3, 9)")
+    inserted = changed(server, "INSERT INTO u VALUES (4, 2)")
+    zeroed = changed(server, "UPDATE u SET v = 0 WHERE id = 1")
+    deleted = changed(server, "DELETE FROM u WHERE id = 2")
+    assert undone(server, tmp_path, deleted).returncode == 0
+    assert "rewrote" not in capsys.readouterr().err
+    server.sql("ALTER TABLE u ALTER v TYPE int USING v * 100")
+    for xid in (zeroed, deleted):
+        undone(server, tmp_path, xid)
+        assert "table public.u: VACUUM FULL, CLUSTER or ALTER TABLE" in capsys.readouterr().err
+    undone(server, tmp_path, inserted)  # It brings no value back.
+    assert "rewrote" not in capsys.readouterr().err
+    later = changed(server, "DELETE FROM u WHERE id = 3")
+    assert undone(server, tmp_path, later).returncode == 0
+    assert "rewrote" not in capsys.readouterr().err
+
+
 def test_rows_of_an_earlier_type_do_not_come_back_after_truncate(
     server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
     in_later_names(changes, catalog, lives) -> the changes, their tables as `catalog` names them
     renamed(rows, before, after)     -> an Arrow table's columns of one in the names of the other
+    rewritten_since(changes, rewriting) -> tables whose values may mean something else later
 
 Contract: a table is its OID until another one gets it, and a column its number. Names may be
 exchanged. A change of a table or column that is not there later has a coverage that says so, and
@@ -11,18 +12,24 @@ alone knew which values of that type stand for the earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from walkeeper_common.lsn import Lsn
 from walkeeper_replay.catalogs.catalog import Attribute, Catalog, Table
 from walkeeper_replay.catalogs.table_lives import TableLives
 from walkeeper_replay.changes.change_rows import Change
+from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.text.coverage import Coverage, reason, together
 
 DROPPED = reason("the table was dropped since")
 # Types whose typmod is a length, or a number of digits of a second.
 _LENGTHS, _DIGITS, _NUMERIC = (1042, 1043, 1562), (1083, 1114, 1184, 1266), 1700
+REWRITTEN = (
+    "VACUUM FULL, CLUSTER or ALTER TABLE rewrote it at {}, after changes that are taken back; if "
+    "it was ALTER TABLE … USING, values that come back may mean something else now"
+)
 _COLUMNS_DROPPED = "a column was dropped since: {}"
 _COLUMNS_RETYPED = "a column has another type since: {}"
 
@@ -100,6 +107,25 @@ def _scale(attribute: Attribute) -> int:
 
 def _named(row: dict[str, str | None] | None, names: dict[str, str]) -> Any:
     return None if row is None else {names[name]: value for name, value in row.items()}
+
+
+def rewritten_since(
+    changes: Sequence[Change], rewriting: Callable[[int], Sequence[int]]
+) -> list[Undescribed]:
+    """Return the tables that a later commit rewrote, of changes with values that come back.
+
+    WAL does not tell ALTER TABLE … USING from VACUUM FULL. `rewriting` has the commits of an OID.
+    """
+    first: dict[tuple[int, str], int] = {}
+    for change in changes:
+        if change.operation != "insert":
+            place = (change.table.oid, change.table.shown)
+            first[place] = min(first.get(place, change.commit.end_lsn), change.commit.end_lsn)
+    return [
+        Undescribed("table", shown, REWRITTEN.format(Lsn(later[0])))
+        for (oid, shown), lsn in first.items()
+        if (later := [each for each in rewriting(oid) if each >= lsn])
+    ]
 
 
 def renamed(rows: Any, before: Table, after: Table) -> tuple[Any, bool]:

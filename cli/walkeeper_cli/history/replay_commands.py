@@ -34,7 +34,7 @@ from walkeeper_replay.changes.change_reader import ChangeReader
 from walkeeper_replay.changes.change_rows import SCHEMA, Change, batches, is_of_row
 from walkeeper_replay.changes.commit_range import CommitRange
 from walkeeper_replay.changes.incomplete_changes import FirstLoss, Incomplete, incomplete
-from walkeeper_replay.changes.later_names import in_later_names, renamed
+from walkeeper_replay.changes.later_names import in_later_names, renamed, rewritten_since
 from walkeeper_replay.changes.table_owners import TableLife
 from walkeeper_replay.changes.undescribed import Undescribed
 from walkeeper_replay.changes.undo import not_undone, undo_lines
@@ -406,6 +406,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     )
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     found = in_later_names(found, latest(database).catalog, latest(database).lives)
+    tell_of_remarks(rewritten_since(found, latest(database).rewriting))
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
@@ -435,6 +436,8 @@ class Latest:
 
     catalog: Catalog
     lives: TableLives
+    rewriting: Callable[[int], Sequence[int]]
+    """The commits that rewrote a table."""
 
 
 def _latest(archive: Archive, base: BaseDirectory | None, database: Database) -> Latest:
@@ -448,7 +451,8 @@ def _latest(archive: Archive, base: BaseDirectory | None, database: Database) ->
         place = Lsn(history.end_lsn)
         tell(f"walkeeper: warning: names are those of {place}, before WAL that is not readable")
     lives = TableLives.of_database(history, database.oid)
-    return Latest(history.at(history.end_lsn, database), lives)
+    rewriting = history.file_steps(database.oid).rewriting
+    return Latest(history.at(history.end_lsn, database), lives, rewriting)
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:

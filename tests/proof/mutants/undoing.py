@@ -167,4 +167,12 @@ UNDOING = (
         turns_red=VALUES + "blanks_at_the_end_of_a_value_without_a_length_count",
         why_named=NO_TABLES,
     ),
+    Mutant(
+        "values-from-before-using-come-back-in-silence",
+        "later_names",
+        "undo names a table that was rewritten after changes whose values come back",
+        (Edit("rewritten_since", "each >= lsn", "False"),),
+        turns_red=VALUES + "values_from_before_using_are_told_of[keyed]",
+        why_named=NO_TABLES,
+    ),
 )
