@@ -326,6 +326,10 @@ REFUSED = {
         "SELECT pg_switch_wal(); ALTER TABLE {0} RENAME TO other; UPDATE other SET id = 3",
         "says public.renamed, and now it is public.other",
     ),
+    "cased": (
+        'CREATE TABLE {0} (id int PRIMARY KEY, n int, "N" int); INSERT INTO {0} VALUES (1, 2, 3)',
+        "public.cased: columns n and N differ by case alone",
+    ),
     "older": (
         "CREATE TABLE {0} (id int PRIMARY KEY); INSERT INTO {0} VALUES (1); "
         f"{OLD}; UPDATE {{0}} SET id = 3",

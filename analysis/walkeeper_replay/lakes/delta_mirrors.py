@@ -24,6 +24,7 @@ from walkeeper_replay.lakes.far_dates import (
     in_backticks,
 )
 from walkeeper_replay.lakes.lake_mirrors import ENDED, ENDED_AT, STEP, Load, Mirrors, plain
+from walkeeper_replay.lakes.lake_names import NameRules
 from walkeeper_replay.lakes.lake_tables import APPLICATION, DELTA_RETENTION_S, LSN, delta_api
 from walkeeper_replay.lakes.large_folds import Span
 from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
@@ -40,6 +41,7 @@ class DeltaMirrors(Mirrors):
     """The mirrors below one URL."""
 
     retention_s = DELTA_RETENTION_S
+    name_rules = NameRules(is_case_blind=True)
 
     def __init__(self, url: str, mode: str, load: Load | None = None) -> None:
         """Open the tables at a path or a URL."""

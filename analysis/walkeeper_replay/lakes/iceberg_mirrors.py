@@ -25,6 +25,7 @@ from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.lakes.change_folds import has_key_of
 from walkeeper_replay.lakes.iceberg_maintenance import maintain_iceberg
 from walkeeper_replay.lakes.lake_mirrors import ENDED, Load, Mirrors, closed_versions, plain
+from walkeeper_replay.lakes.lake_names import NameRules
 from walkeeper_replay.lakes.lake_tables import (
     FACTS,
     ICEBERG_RETENTION_S,
@@ -96,6 +97,7 @@ class IcebergMirrors(Mirrors):
     """The mirrors in one namespace."""
 
     retention_s = ICEBERG_RETENTION_S
+    name_rules = NameRules(has_paths=True)
 
     def __init__(
         self, catalog: str, namespace: str, mode: str, load: Load | None = None, *,

@@ -18,7 +18,6 @@ known whole, by name. A DEFERRABLE key is none: two rows may have it until the c
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -45,6 +44,7 @@ from walkeeper_replay.lakes.change_folds import (
 )
 from walkeeper_replay.lakes.column_numbers import ColumnNumbers
 from walkeeper_replay.lakes.column_types import ColumnTypes, differences
+from walkeeper_replay.lakes.lake_names import NameRules, refuse_names
 from walkeeper_replay.lakes.large_folds import LargeFold, Span
 from walkeeper_replay.lakes.spooled_parts import ChangeSet, SpooledParts
 from walkeeper_replay.lakes.table_maintenance import Maintained, Retention
@@ -58,7 +58,6 @@ BEGAN, BEGAN_AT, ENDED, ENDED_AT = "valid_from_lsn", "valid_from", "valid_to_lsn
 VALIDITY = {BEGAN: pa.int64(), BEGAN_AT: TIMESTAMP, ENDED: pa.int64(), ENDED_AT: TIMESTAMP}
 STEP = "__walkeeper_step"
 _OID = ".oid"
-_NAME = re.compile(r"[\w$-]+", re.ASCII)
 Load = Callable[[str], tuple[Table, Any, int]]
 """Return a table, its rows now with their coverage, and the LSN of now, by its name."""
 
@@ -80,6 +79,7 @@ class Mirrors(ABC):
 
     beat_s = 10.0
     retention_s: int
+    name_rules = NameRules()
 
     def __init__(self, shown: str, notes: Notes, mode: str, load: Load | None = None) -> None:
         """Begin with the notes of the tables; `load` reads a table again that was rewritten."""
@@ -356,17 +356,8 @@ class Mirrors(ABC):
                 "no rows by it: add one without DEFERRABLE, name other tables (--table), or use "
                 "--mode append"
             )
-        if not (_NAME.fullmatch(table.schema) and _NAME.fullmatch(table.name)):
-            raise HistoryError(
-                f"{table.shown}: the lake's table would have that name, which has characters that "
-                "a lake may not take: name other tables (--table), or use --mode append"
-            )
-        taken = {a.name for a in table.columns} & {*VALIDITY, STEP}
-        if taken and self._mode == SCD2:
-            raise HistoryError(
-                f"{table.shown} has columns {', '.join(sorted(taken))}, which --mode scd2 adds: "
-                "use --mode mirror or append"
-            )
+        added = {*VALIDITY, STEP} if self._mode == SCD2 else ()
+        refuse_names(table, added, self.name_rules)
         self._note(table)
 
     def _refuse_schemas(

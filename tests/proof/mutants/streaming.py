@@ -11,11 +11,28 @@ TYPES = "tests/replay/test_column_types.py::test_"
 MIRRORS = "tests/replay/test_lake_mirrors_postgres.py::test_"
 DELTA = "tests/replay/test_delta_mirrors.py::test_"
 FOLDS = "tests/replay/test_change_folds.py::test_"
+NAMES = "tests/replay/test_lake_names.py::test_"
 STREAMED = "tests/replay/test_stream_maintenance.py::test_"
 LARGE = "tests/replay/test_large_mirrors_postgres.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
 STREAMING = (
+    Mutant(
+        "columns-differ-by-case-in-delta",
+        "lake_names",
+        "a Delta table cannot have two columns that differ by case alone",
+        (Edit("_as_read", "rules.is_case_blind", "False"),),
+        turns_red=NAMES + "a_column_that_a_lake_reads_as_another_one_is_refused[case]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "dots-are-written-into-iceberg",
+        "lake_names",
+        "an Iceberg table cannot have a column with a dot in its name",
+        (Edit("refuse_names", "rules.has_paths", "False"),),
+        turns_red=NAMES + "a_column_that_a_lake_reads_as_another_one_is_refused[dot]",
+        why_named=NO_TABLES,
+    ),
     Mutant(
         "state-ahead-of-the-checkpoint",
         "change_ranges",
