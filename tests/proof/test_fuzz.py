@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from struct import Struct
 
 import pytest
 
+from tests.proof.fuzz import runner
 from tests.proof.fuzz.contract import Target
 from tests.proof.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.proof.fuzz.mutation import search
@@ -336,3 +338,18 @@ def test_a_run_is_read_from_what_libfuzzer_prints() -> None:
     assert table([run, Run("frames", failed="exit 1")]).splitlines()[-1].split() == [
         "all", "6,000", "3,000", "1",
     ]  # fmt: skip
+
+
+def test_a_plain_run_counts_its_inputs_and_keeps_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "CRASHES", tmp_path / "crashes")
+    said = list[str]()
+    ended = runner.run_plainly("fast_acks", runs=60, minutes=None, seed=1, say=said.append)
+    assert (ended.inputs, ended.crashes, said) == (60, [], [])
+    counts_one_ack_as_a_quorum(monkeypatch)
+    failed = runner.run_plainly("fast_acks", runs=TRIES, minutes=None, seed=1, say=said.append)
+    assert len(failed.crashes) == 1 and failed.inputs < TRIES
+    assert "repeat it: " in said[-1] and failed.crashes[0] in said[-1]
+    with pytest.raises(Exception, match=r"\S"):
+        load("fast_acks").run(Path(failed.crashes[0]).read_bytes())

@@ -28,7 +28,8 @@ def main() -> int:
     runs = list[Run]()
     for name in names:
         _say(f"{name}: {load(name).about}")
-        runs.append(runner.run(name, runs=asked.runs, minutes=minutes, seed=asked.seed, say=_say))
+        run = runner.run_plainly if asked.plain else runner.run
+        runs.append(run(name, runs=asked.runs, minutes=minutes, seed=asked.seed, say=_say))
     _say("\n" + table(runs))
     if asked.json is not None:
         asked.json.write_text(json.dumps([run.document() for run in runs], indent=2) + "\n")
@@ -53,7 +54,8 @@ def _arguments() -> argparse.Namespace:
     bound = parser.add_mutually_exclusive_group()
     bound.add_argument("--minutes", type=float, help="for all targets together  [default: 1]")
     bound.add_argument("--runs", type=int, help="inputs for each target")
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 2**31, help="libFuzzer's")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 2**31, help="of the run")
+    parser.add_argument("--plain", action="store_true", help="without atheris and its coverage")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the table for programs")
     parser.add_argument("--input", type=Path, metavar="FILE", help="run this input once")
     parser.add_argument("--keep", action="store_true", help="minimise what was found into corpus/")

@@ -207,13 +207,21 @@ def _ack_seeds() -> Iterable[bytes]:
 
 
 def repair_acks(data: bytes, random: Random) -> bytes:
-    """Restore the bytes that are the same in all acks of the term, mostly."""
-    _, expected, _ = _leader()
-    frames = bytearray(data)
+    """Restore whole acks, positions that were sent, and the bytes that all acks share, mostly."""
+    core, expected, _ = _leader()
+    frames, begin = bytearray(data), int(core.members[0].flush_lsn)
+    if random.randrange(8):
+        del frames[1 + (len(frames) - 1) // ACK_BYTES * ACK_BYTES :]
     for at in range(1, len(frames) - ACK_BYTES + 1, ACK_BYTES):
-        if random.randrange(8):
+        if random.randrange(16):
             frames[at : at + 33] = expected.acks[0][:33]
-        if random.randrange(8):
+        if random.randrange(16):
+            begin = random.randrange(begin, int(core.members[0].flush_lsn) + SENT_BYTES + 1)
+            frames[at + 33 : at + 41] = begin.to_bytes(8, "big")
+        if random.randrange(16):
+            commit = random.randrange(int(core.members[0].flush_lsn), begin + 1)
+            frames[at + 41 : at + 49] = commit.to_bytes(8, "big")
+        if random.randrange(16):
             frames[at + 49 : at + ACK_BYTES] = expected.acks[0][49:]
     return bytes(frames)
 

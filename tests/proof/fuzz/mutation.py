@@ -6,7 +6,8 @@ plain pytest finds a planted bug. The structured mutators use it to change one f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from random import Random
 
 from tests.proof.fuzz.contract import Mutation, Target
@@ -109,12 +110,19 @@ def mutated(target: Target, data: bytes, random: Random) -> bytes:
     return data[: target.bytes_max]
 
 
+def plain_inputs(target: Target, inputs: Sequence[bytes], random: Random) -> Iterator[bytes]:
+    """Yield `inputs`, and then mutations of them without end."""
+    yield from inputs
+    while True:
+        data = random.choice(inputs)
+        for _ in range(random.randrange(1, 4)):
+            data = mutated(target, data, random)
+        yield data
+
+
 def search(target: Target, inputs: Sequence[bytes], random: Random, *, tries: int) -> str | None:
     """Return the first failure among `inputs` and mutations of them, for tests: no coverage."""
-    for number in range(len(inputs) + tries):
-        data = inputs[number] if number < len(inputs) else random.choice(inputs)
-        for _ in range(0 if number < len(inputs) else random.randrange(1, 4)):
-            data = mutated(target, data, random)
+    for data in islice(plain_inputs(target, inputs, random), len(inputs) + tries):
         try:
             target.run(data)
         except Exception as error:

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
+from random import Random
 
-from tests.proof.fuzz.corpus import CRASHES, pack, unpack
+from tests.proof.fuzz.corpus import CRASHES, inputs_of, pack, unpack
+from tests.proof.fuzz.mutation import plain_inputs
 from tests.proof.fuzz.statistics import Run
 from tests.proof.fuzz.targets import load
 from tests.support.folders import ROOT
@@ -89,8 +91,53 @@ def run(
     if code not in (0, -9) and not found.crashes:
         found.failed = f"exit {code}"
     for path in found.crashes:
-        say(f"failing input: {path}\nrepeat it: {repetition(target, path)}")
+        say(_advice(target, path))
     return found
+
+
+def run_plainly(
+    target: str,
+    *,
+    runs: int | None,
+    minutes: float | None,
+    seed: int,
+    say: Callable[[str], None],
+) -> Run:
+    """Run a target over plain mutations, without libFuzzer and its coverage, as `run` does.
+
+    libFuzzer sees nothing of a compiled path, and slows the path beside it. Plain mutations try
+    many times as many inputs.
+    """
+    loaded, found, started = load(target), Run(target), time.monotonic()
+    made = [data for data in loaded.seeds() if len(data) <= loaded.bytes_max]
+    said_at = started
+    for data in plain_inputs(loaded, [*inputs_of(target).values(), *made], Random(seed)):
+        try:
+            loaded.run(data)
+        except Exception as error:
+            found.crashes.append(str(_kept_failure(target, data)))
+            say(f"{type(error).__name__}: {error}\n{_advice(target, found.crashes[0])}")
+            break
+        found.inputs += 1
+        now = time.monotonic()
+        found.seconds = now - started
+        if found.inputs == runs or (minutes is not None and found.seconds > minutes * 60):
+            break
+        if now - said_at >= PROGRESS_S:
+            said_at = now
+            say(f"{target}: {found.inputs:,} inputs")
+    return found
+
+
+def _kept_failure(target: str, data: bytes) -> Path:
+    CRASHES.mkdir(exist_ok=True)
+    path = CRASHES / f"{target}-plain-{sha1(data).hexdigest()}"
+    path.write_bytes(data)
+    return path
+
+
+def _advice(target: str, path: str) -> str:
+    return f"failing input: {path}\nrepeat it: {repetition(target, path)}"
 
 
 def repetition(target: str, path: str) -> str:
