@@ -10,7 +10,6 @@ misspelt one would otherwise be ignored in silence.
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
 import click
@@ -24,6 +23,8 @@ def load_defaults(
     A command of a group takes the group's table, which may hold the options of all its commands.
     Raise UsageError for a table or key that no command of `program` knows.
     """
+    import tomllib  # not for every start
+
     owner: click.Command = group or command
     try:
         with open(path, encoding="utf-8-sig") as file:  # some editors write a byte order mark

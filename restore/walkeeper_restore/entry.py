@@ -10,6 +10,9 @@ from walkeeper_restore import spool
 from walkeeper_restore.guard import SEGMENT_DIGITS, is_wal_name, say
 from walkeeper_restore.standby_check import proof
 
+# The imports make objects that stay. To look for garbage among them takes 5 ms.
+GARBAGE_MAX = 100_000
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +44,9 @@ def _was_fetched_ahead(words: list[str]) -> bool:
 
 
 def _from_the_start(words: list[str], program: Callable[[], Group]) -> str:
+    import gc
+
+    gc.set_threshold(GARBAGE_MAX)
     import click
 
     from walkeeper_common.errors import WalkeeperError

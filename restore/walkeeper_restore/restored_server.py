@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.operator_text.printable import in_one_line
@@ -40,6 +39,8 @@ def setting(name: str) -> str:
     The server's own program reads it, with the server's command line. The setting may be on that
     line, in any included file or in postgresql.auto.conf. Raise NotLearned if that fails.
     """
+    import subprocess  # most requests need no setting
+
     try:
         with open("postmaster.opts") as file:
             program, arguments = parse_postmaster_opts(file.read())

@@ -25,7 +25,7 @@ from walkeeper_restore.lost_wal import answer_to_lost_wal
 from walkeeper_restore.question_round import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_restore.repeated_requests import until_known
 from walkeeper_restore.restored_server import NotLearned
-from walkeeper_restore.safekeeper_files import fetch, timeline_history
+from walkeeper_restore.safekeeper_files import fetch
 from walkeeper_restore.standby_check import placeholders, proof
 from walkeeper_restore.verdict import (
     Absent,
@@ -187,6 +187,8 @@ class Restore:
 
     def _history(self, name: str, path: str) -> str | Unknown:
         """Return `found` if a source has it, and `absent` if a vote quorum of members lacks it."""
+        from walkeeper_restore.safekeeper_histories import timeline_history
+
         spool.remove(path)
         timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, self._round()
         without: set[int] = set()

@@ -89,7 +89,6 @@ def test_help_without_a_file_is_no_failure(installation: Installation, tmp_path:
         "walkeeper_common",
         "walkeeper_common/wire/framing.py",
         "click",
-        "crc32c",
     ],
 )
 def test_a_missing_module_is_126(installation: Installation, tmp_path: Path, module: str) -> None:

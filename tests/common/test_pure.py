@@ -19,7 +19,7 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
 from walkeeper_common.wire.consumer_slots import TablesQuery
-from walkeeper_common.wire.framing import FrameReader, Message, crc_of, decode, encode
+from walkeeper_common.wire.framing import FrameReader, Message, decode, encode
 from walkeeper_common.wire.log_removal import DropLog
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -59,6 +59,7 @@ from walkeeper_common.wire.requests import (
 )
 from walkeeper_common.wire.shared_slots import SharedSlot, SharedSlots
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.consensus.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow

@@ -18,7 +18,6 @@ from walkeeper_common.wire.framing import (
     FRAME_HEAD,
     WAL_FRAME_BYTES_MAX,
     FrameReader,
-    crc_of,
     encode,
     first_frame_limit,
 )
@@ -31,6 +30,7 @@ from walkeeper_common.wire.messages import (
     ProposerGreeting,
 )
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 
 GARBAGE_STREAMS = 20_000
 

@@ -6,7 +6,6 @@ from tests.safekeeper.test_wal_store import ONE_TIMELINE
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendRequest,
@@ -16,6 +15,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.campaign import Campaign, Phase
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.leadership import Leader

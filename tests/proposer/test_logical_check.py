@@ -22,8 +22,8 @@ from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.admission import LogEnd, Waivers
 from walkeeper_proposer.consensus.primary_check import Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Send

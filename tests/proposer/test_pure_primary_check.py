@@ -19,8 +19,8 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.note import Note
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict, with_older
 from walkeeper_proposer.consensus.proposer_events import (

@@ -10,8 +10,8 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, closed_lsn, is
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.fields import Reader, Writer
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest, ProposerElected, Reject, RejectCode
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.campaign import Purpose, closes
 from walkeeper_safekeeper.consensus.expected_append import expected_append
 from walkeeper_safekeeper.storage import control_file

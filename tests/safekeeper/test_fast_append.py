@@ -21,7 +21,6 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
 from walkeeper_common.postgres.walpages import FIRST_IS_OVERWRITE_CONTRECORD, PAGE_HEADER
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
@@ -32,6 +31,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick, Waiting
 from walkeeper_safekeeper.consensus.durable import unreached_start

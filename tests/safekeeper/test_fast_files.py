@@ -23,8 +23,9 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.pace import Pace
-from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, crc_of, encode
+from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, encode
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_fastpath.ports import FastAppends
 from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 from walkeeper_safekeeper.consensus.expected_append import ExpectedAppend, expected_append

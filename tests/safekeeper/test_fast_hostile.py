@@ -20,8 +20,9 @@ from tests.support.frames import frames_of, messages_in
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, VoteRequest
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received, Tick
 
 pytestmark = NEEDS_FAST_PATH

@@ -24,7 +24,7 @@ from walkeeper_common.errors import Unreachable
 from walkeeper_common.postgres.pgwire import startup_packet
 from walkeeper_common.shell.files.users_file import users_file
 from walkeeper_common.shell.tls.own_credentials import use_credentials
-from walkeeper_restore.safekeeper_files import timeline_history
+from walkeeper_restore.safekeeper_histories import timeline_history
 from walkeeper_safekeeper.connections.client_places import ClientPlaces
 from walkeeper_safekeeper.server import PlainPeers
 

@@ -18,7 +18,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind, member_name
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
@@ -26,6 +26,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper import safekeeper_driver
 from walkeeper_safekeeper.consensus.acceptor import Acceptor

@@ -21,8 +21,8 @@ from walkeeper_common.history import Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell.process.worker_thread import WorkerThread
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest, ProposerElected
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.archiving.range_digests import Comparison
 from walkeeper_safekeeper.hosting import scrub
 from walkeeper_safekeeper.hosting.hosted_log import HostedLog

@@ -38,7 +38,7 @@ from tests.support.scenario_words import (
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import LogKind, member_name
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import (
     InstallMembers,
     MembersQuery,
@@ -55,6 +55,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import ReadRequest
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,

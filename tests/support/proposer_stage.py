@@ -41,7 +41,7 @@ from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.operator_text.note import Note
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import joint_with
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
@@ -52,6 +52,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (

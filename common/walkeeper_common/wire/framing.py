@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TypeAlias
 
-import crc32c
-
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
@@ -132,10 +130,6 @@ _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
 _WITH_WAL = frozenset((AppendRequest.TAG, ReadResponse.TAG))
 MEMORY_BYTES_MAX = 1 << 18  # holds the longest append and most of another one
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
-
-
-# CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31).
-crc_of: Callable[[Buffer], int] = crc32c.crc32c
 
 
 def encode(message: Message) -> list[Buffer]:

@@ -14,9 +14,9 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.progress import (
     DONOR_READS_MAX,
     Member,

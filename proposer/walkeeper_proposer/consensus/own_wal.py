@@ -19,8 +19,8 @@ from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus.proposer_events import Effect, Send
 
 Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # our WAL at an LSN, or None

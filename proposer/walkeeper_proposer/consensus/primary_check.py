@@ -22,9 +22,9 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.operator_text.note import Note
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, AcceptorGreeting, VoteResponse
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.comparison import Comparison, Different
 from walkeeper_proposer.consensus.proposer_events import (

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.wal_crc import crc_of
 
 WINDOW_BYTES_MAX = 48 << 20
 CHUNK_OVERHEAD_BYTES = 512  # a chunk's cost beside its WAL; many small commits count as well

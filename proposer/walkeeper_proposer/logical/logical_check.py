@@ -23,9 +23,9 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.pgoutput import BEGIN_BYTES, COMMIT_BYTES, Commit
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.primary_check import HeldWal, Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Effect, PrimaryIdentity, Send

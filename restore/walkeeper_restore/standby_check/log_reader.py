@@ -8,7 +8,6 @@ Contract: it fences no proposer and promises nothing. It reads only committed WA
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from typing import Self
 
@@ -126,6 +125,8 @@ class LogReader:
     def _segment(self, name: str) -> bytes | None:
         assert self._archive is not None
         if self._fetched[0] != name:
+            import tempfile  # only an archive needs it
+
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, name)
                 content = None

@@ -9,7 +9,6 @@ from typing import Protocol, TypeAlias
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.history import NO_BALLOT, TERM_JUMP_MAX, Ballot, cut, is_forged
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -21,6 +20,7 @@ from walkeeper_common.wire.messages import (
     RejectCode,
     VoteResponse,
 )
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.consensus.durable import Durable
 
 # For a proposer whose message is still arriving: no ballot, so it acknowledges nothing (R26).

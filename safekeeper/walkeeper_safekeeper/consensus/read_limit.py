@@ -6,9 +6,9 @@ from typing import Protocol
 
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import RejectCode
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_safekeeper.consensus.acceptor_answers import Speaker, reject_of
 from walkeeper_safekeeper.consensus.acceptor_events import Effect, ReadWal, Send, WalRead
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -14,7 +14,7 @@ from tests.support.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, inca
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.wire.framing import FRAME_BYTES_MAX, Message, crc_of, encode
+from walkeeper_common.wire.framing import FRAME_BYTES_MAX, Message, encode
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
@@ -30,6 +30,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 
 PROPOSERS = (b"a" * 16, b"b" * 16, b"\xff" * 16, bytes(16))
 PAYLOAD = bytes(range(256)) * 8

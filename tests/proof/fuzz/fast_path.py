@@ -26,8 +26,9 @@ from tests.support.fast import made_path
 from tests.support.frames import Answers, frames_of, messages_in
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
-from walkeeper_common.wire.framing import FRAME_HEAD, crc_of
+from walkeeper_common.wire.framing import FRAME_HEAD
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_fastpath.switch import stream_path
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer

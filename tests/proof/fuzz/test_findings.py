@@ -30,7 +30,7 @@ from walkeeper_common.postgres.replication_commands import is_empty, parse_comma
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.safekeeper_links.framed_connection import FramedConnection
 from walkeeper_common.timelines import parse_timeline_file
-from walkeeper_common.wire.framing import crc_of, decode
+from walkeeper_common.wire.framing import decode
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     ProposerGreeting,
@@ -39,6 +39,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import PrepareLog, ReadResponse
+from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_proposer.consensus import admission
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.greetings import unwelcome

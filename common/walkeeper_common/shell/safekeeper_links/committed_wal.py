@@ -19,7 +19,7 @@ from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell.safekeeper_links import safekeeper_socket
 from walkeeper_common.shell.safekeeper_links.socket_reasons import reason_of
 from walkeeper_common.wire.conversation import Closed, Conversation
-from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, Message, crc_of
+from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, Message
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
@@ -82,6 +82,8 @@ class Safekeeper:
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[tuple[Lsn, memoryview]]:
         """Yield all of [begin_lsn, end_lsn), committed, in pieces in any order."""
+        from walkeeper_common.wire.wal_crc import crc_of
+
         wanted = [
             (Lsn(at), min(end_lsn, Lsn(at + PIECE_BYTES)))
             for at in range(begin_lsn, end_lsn, PIECE_BYTES)

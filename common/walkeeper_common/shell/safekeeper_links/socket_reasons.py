@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 
 
 def reason_of(error: OSError) -> str:
@@ -11,5 +10,7 @@ def reason_of(error: OSError) -> str:
 
     asyncio puts the number and the address into the text, which the caller has named already. The
     numbers of TLS and of names that are not found are not the system's."""
+    import ssl  # only after a failure: `restore` starts for each segment
+
     is_own = isinstance(error, ssl.SSLError) or error.errno is None or error.errno <= 0
     return error.strerror or str(error) if is_own else os.strerror(error.errno or 0)

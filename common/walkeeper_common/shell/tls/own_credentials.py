@@ -1,13 +1,12 @@
 """The TLS file of this process, fixed once at its start: its identity towards all peers.
 
-`--tls` sets it. ssl is imported only if there is one: `restore` starts for each segment.
+`--tls` sets it. ssl and logging are imported only if there is one: `restore` starts for each
+segment.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from walkeeper_common.shell.files.reloaded_file import unwatch, watch
 
 if TYPE_CHECKING:
     from walkeeper_common.shell.tls.credentials import Credentials
@@ -17,6 +16,10 @@ _process: list[Credentials] = []
 
 def use_credentials(path: str | None) -> None:
     """Use this TLS file from now on, or none; raise Refused if it cannot be used."""
+    if path is None and not _process:
+        return
+    from walkeeper_common.shell.files.reloaded_file import unwatch, watch
+
     for former in _process:
         unwatch(former.file)
     _process.clear()
