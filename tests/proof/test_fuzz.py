@@ -46,8 +46,7 @@ UNTOUCHED_TRIES = 150  # tries for each target; a run under libFuzzer makes mill
 
 def first_inputs(target: Target) -> list[bytes]:
     """Return inputs that are kept and inputs made by code, as a run begins."""
-    made = [data for data in target.seeds() if len(data) <= target.bytes_max]
-    return [*inputs_of(target.name).values(), *made]
+    return [*inputs_of(target.name).values(), *target.short_seeds()]
 
 
 @pytest.mark.parametrize("name", PLACES)

@@ -45,3 +45,7 @@ class Target:
     bytes_max: int = 4096
     alter: Mutation | None = None
     repair: Mutation | None = None
+
+    def short_seeds(self) -> list[bytes]:
+        """Return the seeds that are no longer than an input may be."""
+        return [data for data in self.seeds() if len(data) <= self.bytes_max]

@@ -34,10 +34,8 @@ def write_seeds(target: str) -> Path:
     folder = COLLECTED / target
     folder.mkdir(parents=True, exist_ok=True)
     unpack(target, folder)
-    loaded = load(target)
-    for data in loaded.seeds():
-        if len(data) <= loaded.bytes_max:
-            (folder / sha1(data).hexdigest()).write_bytes(data)
+    for data in load(target).short_seeds():
+        (folder / sha1(data).hexdigest()).write_bytes(data)
     return folder
 
 
@@ -109,9 +107,8 @@ def run_plainly(
     many times as many inputs.
     """
     loaded, found, started = load(target), Run(target), time.monotonic()
-    made = [data for data in loaded.seeds() if len(data) <= loaded.bytes_max]
-    said_at = started
-    for data in plain_inputs(loaded, [*inputs_of(target).values(), *made], Random(seed)):
+    inputs, said_at = [*inputs_of(target).values(), *loaded.short_seeds()], started
+    for data in plain_inputs(loaded, inputs, Random(seed)):
         try:
             loaded.run(data)
         except Exception as error:
