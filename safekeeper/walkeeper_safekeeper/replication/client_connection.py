@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from walkeeper_common.addresses import shown_address
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding
 from walkeeper_common.postgres.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
 from walkeeper_common.postgres.pgwire import error_response as build_error_response
@@ -95,7 +96,7 @@ class ClientConnection:
         """Send rows, errors and notices in the client's encoding. SqlRefused 22P05."""
         self.send(transcoded_answer(data, self.encoding))
 
-    def send_wal(self, header: bytes, payload: bytes) -> None:
+    def send_wal(self, header: bytes, payload: Buffer) -> None:
         """Send two buffers, so that WAL is not copied."""
         if not self._writer.transport.is_closing():
             self._writer.writelines((header, payload))

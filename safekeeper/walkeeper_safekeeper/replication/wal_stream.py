@@ -158,7 +158,8 @@ class WalStream:
         self._ping_sent = False
         self._keepalive_owed = False
         self._copy_done_sent = False
-        self._ahead, self._ahead_lsn = b"", reader.sent_lsn  # read and not sent yet, and its begin
+        self._ahead = memoryview(b"")  # read and not sent yet; a message is a part of it, no copy
+        self._ahead_lsn = reader.sent_lsn  # its begin
         self._slot_moved = asyncio.Event()
         self._ended = asyncio.Event()
         reader.on_end = self._ended.set
@@ -312,7 +313,7 @@ class WalStream:
         self._reader.promised_lsn = end
         wal = await log.read_committed(begin, end)
         assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
-        self._ahead, self._ahead_lsn = wal, begin
+        self._ahead, self._ahead_lsn = memoryview(wal), begin
 
     def _until_next_duty_s(self) -> float:
         """Return the time until a keepalive, a ping or the end of the client's time is due."""

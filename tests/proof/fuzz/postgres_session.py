@@ -25,6 +25,7 @@ from tests.proof.fuzz.postgres_wire import (
     repair_client,
 )
 from tests.support.fake_served_log import FIRST_LSN, FakeCatalog, FakeLog
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.client_encoding import UTF8
 from walkeeper_common.postgres.pgwire import (
@@ -89,7 +90,7 @@ class Client:
     def answer(self, data: bytes) -> None:
         self.send(transcoded_answer(data, self.encoding))
 
-    def send_wal(self, header: bytes, payload: bytes) -> None:
+    def send_wal(self, header: bytes, payload: Buffer) -> None:
         self.sent += header + payload
 
     async def drain(self, timeout_s: float) -> None:
