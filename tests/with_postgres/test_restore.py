@@ -330,7 +330,7 @@ def test_most_segments_need_no_python_until_the_next_start(lost: Lost) -> None:
 
 @contextlib.contextmanager
 def slow_python(installation: Installation) -> Iterator[tuple[Path, Path]]:
-    """Yield a `walkeeper` whose Python lets the prefetcher go first, and the list of its files."""
+    """Yield a `walkeeper` whose first Python awaits the prefetcher, and the list of its files."""
     directory = make_directory("walkeeper_slow_")
     script, names = directory / "walkeeper", directory / "names"
     shutil.copy(installation.script, script)
@@ -338,7 +338,10 @@ def slow_python(installation: Installation) -> Iterator[tuple[Path, Path]]:
     python.write_text(
         "#!/bin/sh\n"
         f"for word; do name=$path path=$word; done; echo $name >>{names}\n"
-        f'{installation.script.parent}/walkeeper-python "$@"\ncode=$?; sleep 1; exit $code\n'
+        f'{installation.script.parent}/walkeeper-python "$@"\ncode=$?\n'
+        f"[ ${{#name}} = 24 ] && [ $(grep -c '^.\\{{24\\}}$' {names}) = 1 ] || exit $code\n"
+        f"for turn in $(seq 600); do\n  set -- pg_wal/.walkeeper_prefetch/*/{'?' * 24}\n"
+        '  [ -e "$1" ] && break\n  sleep 0.1\ndone\nexit $code\n'
     )
     python.chmod(0o755)
     own(directory)
