@@ -35,7 +35,7 @@ from walkeeper_common.postgres.pgwire import (
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.wal_stream import (
     CHUNK_BYTES_MAX,
-    READ_BYTES_MAX,
+    PIECE_BYTES_MAX,
     StreamLimits,
     message_end,
 )
@@ -67,7 +67,7 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment() -> None:
         found = await client.until(b"Z")
         assert (tags(found), completed(found)) == ("cCCZ", ["START_STREAMING", "START_REPLICATION"])
         for begin, end in log.reads:
-            assert end - begin <= READ_BYTES_MAX
+            assert end - begin <= PIECE_BYTES_MAX
             assert begin // MIB == (int(end) - 1) // MIB
         assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
 
@@ -368,8 +368,8 @@ def test_a_client_that_lags_costs_one_read_for_many_messages() -> None:
         for _ in range(3 * MIB // CHUNK_BYTES_MAX):
             got = await client.replicated()
             assert isinstance(got, XLogData) and len(got.payload) == CHUNK_BYTES_MAX
-        count = 3 * MIB // READ_BYTES_MAX
-        assert [end - begin for begin, end in log.reads] == [READ_BYTES_MAX] * count
+        count = 3 * MIB // PIECE_BYTES_MAX
+        assert [end - begin for begin, end in log.reads] == [PIECE_BYTES_MAX] * count
 
     run_with_server(catalog_of, scenario)
 
@@ -384,7 +384,7 @@ def test_bytes_read_ahead_are_not_sent_after_a_truncation() -> None:
 
         async def cut_first(client: ClientConnection, timeout_s: float) -> None:
             for reader in log.readers:
-                if reader.sent_lsn == FIRST_LSN + CHUNK_BYTES_MAX:
+                if reader.sent_lsn == FIRST_LSN + PIECE_BYTES_MAX:
                     log.readers.end_those_sent_beyond(reader.sent_lsn)
             await drain(client, timeout_s)
 
@@ -392,9 +392,62 @@ def test_bytes_read_ahead_are_not_sent_after_a_truncation() -> None:
             patch.setattr(ClientConnection, "drain", cut_first)
             await client.start(f"START_REPLICATION {FIRST_LSN}")
             found = await client.until(b"Z")
-        assert tags(found) == "dE" and sqlstates(found) == ["57P01"]
+        messages = PIECE_BYTES_MAX // CHUNK_BYTES_MAX
+        assert tags(found) == "d" * messages + "E" and sqlstates(found) == ["57P01"]
 
     run_with_server(catalog_of, scenario, limits=IMPATIENT)
+
+
+def test_one_piece_is_read_while_the_client_takes_the_one_before() -> None:
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        client = await RawClient.connect(port)
+        drain, go_on = ClientConnection.drain, asyncio.Event()
+
+        async def slow_drain(client: ClientConnection, timeout_s: float) -> None:
+            if log.reads:
+                await go_on.wait()
+            await drain(client, timeout_s)
+
+        ends = [FIRST_LSN + PIECE_BYTES_MAX, FIRST_LSN + 2 * PIECE_BYTES_MAX]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClientConnection, "drain", slow_drain)
+            await client.start(f"START_REPLICATION {FIRST_LSN}")
+            assert await client.wal(PIECE_BYTES_MAX) == log.wal[:PIECE_BYTES_MAX]
+            await wait_until(lambda: len(log.reads) > 1)
+            assert [end for _, end in log.reads] == ends
+            (reader,) = log.readers
+            assert [reader.sent_lsn, reader.promised_lsn] == ends
+            go_on.set()
+            rest = len(log.wal) - PIECE_BYTES_MAX
+            assert await client.wal(rest) == log.wal[PIECE_BYTES_MAX:]
+
+    run_with_server(catalog_of, scenario)
+
+
+def test_a_stream_that_ends_ends_the_read_of_the_next_piece() -> None:
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        read, cancelled = log.read_committed, asyncio.Event()
+
+        async def read_once(begin: Lsn, end: Lsn) -> bytes:
+            if begin > FIRST_LSN:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+            return await read(begin, end)
+
+        log.read_committed = read_once  # type: ignore[method-assign]  # a spy
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {FIRST_LSN}")
+        assert await client.wal(PIECE_BYTES_MAX) == log.wal[:PIECE_BYTES_MAX]
+        client.send(b"c")
+        found = await client.until(b"Z")
+        assert (tags(found), completed(found)) == ("cCCZ", ["START_STREAMING", "START_REPLICATION"])
+        assert cancelled.is_set()
+
+    run_with_server(catalog_of, scenario)
 
 
 def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on() -> None:

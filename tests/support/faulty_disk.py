@@ -182,7 +182,7 @@ class FaultyDisk:
             raise StorageError(f"reading {name}: it ends {size - len(data)} bytes short")
         return data
 
-    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+    def read_cached(self, name: str, offset: int, size: int) -> Buffer | None:
         """Return None: it has no page cache, so that each read takes its worker's time."""
         return None
 

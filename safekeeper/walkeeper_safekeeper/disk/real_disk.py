@@ -103,7 +103,7 @@ class RealDisk:
             )
         return data
 
-    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+    def read_cached(self, name: str, offset: int, size: int) -> Buffer | None:
         """Return bytes of an open file, or None if the kernel would have to wait for the disk."""
         file = self._files.hold(self._key(name))
         if file is None:
@@ -115,7 +115,7 @@ class RealDisk:
             return None
         finally:
             self._files.give_back(file)
-        return bytes(data) if done == size else None
+        return data if done == size else None
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         file = self._hold_to_write(name)

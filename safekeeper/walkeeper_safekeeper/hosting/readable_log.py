@@ -109,7 +109,7 @@ class ReadableLog:
             return self.readable_lsn
         return min(self._driver.whole_lsn, self.readable_lsn)  # a fork may hold it back
 
-    async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
+    async def read_committed(self, begin: Lsn, end: Lsn) -> Buffer:
         """Return all of [begin, end).
 
         Raise WalRemoved, Refused if the end was cut, or StorageError.
@@ -120,7 +120,7 @@ class ReadableLog:
             raise Refused(f"WAL up to {end} is not committed here, only up to {self.readable_lsn}")
         future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
         self._driver.read_committed(begin, end, partial(resolve, future))
-        return bytes(await future)
+        return await future
 
     async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
         """Return readable_lsn as soon as it is greater than `beyond`, or when the time is over."""

@@ -9,7 +9,7 @@ client has taken enough. Small answers go out at once, and `has_room` says when 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from walkeeper_common.addresses import shown_address
@@ -96,10 +96,10 @@ class ClientConnection:
         """Send rows, errors and notices in the client's encoding. SqlRefused 22P05."""
         self.send(transcoded_answer(data, self.encoding))
 
-    def send_wal(self, header: bytes, payload: Buffer) -> None:
-        """Send two buffers, so that WAL is not copied."""
+    def send_wal(self, buffers: Sequence[Buffer]) -> None:
+        """Send the buffers one after the other, so that WAL is not copied."""
         if not self._writer.transport.is_closing():
-            self._writer.writelines((header, payload))
+            self._writer.writelines(buffers)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until the client has taken enough. Raise SilentClient or ClientGone."""

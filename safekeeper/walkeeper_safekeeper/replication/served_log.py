@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
@@ -159,8 +160,8 @@ class ServedLog(Protocol):
     @property
     def readers(self) -> Readers: ...
 
-    async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
-        """Return all of [begin, end), at most 128 KiB within one segment, off the event loop.
+    async def read_committed(self, begin: Lsn, end: Lsn) -> Buffer:
+        """Return all of [begin, end), which lies within one segment. The loop waits for no disk.
 
         Raise WalRemoved for WAL that is neither here nor elsewhere, Refused if readable_lsn has
         fallen below `end`, and StorageError if the disk fails.

@@ -5,7 +5,8 @@
 
 Contract: only committed records are sent, and only whole ones (docs/protocol.md R13). The committed
 part of an unfinished one may be taken back. A message has at most 128 KiB, crosses no segment and
-ends at a record's end or at a page boundary (R21, `message_end`). A client that does not take its
+ends at a record's end or at a page boundary (R21, `message_end`). A client that lags is sent the
+messages of one read together, while the next read is under way. A client that does not take its
 WAL or does not answer for `sender_timeout_s` is dropped. Only its own stream waits for a client. A
 stream of a historic timeline ends at the fork, and so does one whose timeline becomes historic
 while it runs.
@@ -19,9 +20,10 @@ with keepalives instead of failing. A standby that asks a lagging safekeeper wou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 from walkeeper_common.postgres.pgwire import (
@@ -45,7 +47,7 @@ from walkeeper_safekeeper.replication.client_connection import ClientConnection,
 from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
 
 CHUNK_BYTES_MAX = 128 << 10
-READ_BYTES_MAX = 1 << 19  # a client that lags needs fewer reads, as each may wait for a thread
+PIECE_BYTES_MAX = 1 << 19  # one read may wait for a thread, and one send wakes the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,7 @@ class WalStream:
         self._ping_sent = False
         self._keepalive_owed = False
         self._copy_done_sent = False
-        self._ahead = memoryview(b"")  # read and not sent yet; a message is a part of it, no copy
-        self._ahead_lsn = reader.sent_lsn  # its begin
+        self._coming: asyncio.Future[Buffer] | None = None  # the piece at reader.sent_lsn
         self._slot_moved = asyncio.Event()
         self._ended = asyncio.Event()
         reader.on_end = self._ended.set
@@ -187,6 +188,8 @@ class WalStream:
             # Each task has a reason of its own to end; a broken invariant of ours comes first.
             broken = (e for e in group.exceptions if isinstance(e, AssertionError))
             raise next(broken, group.exceptions[0]) from None
+        finally:
+            await self._drop_coming()
 
     async def _copy(self) -> None:
         """Copy until the client's CopyDone. Ours goes out before it (at a fork) or after it."""
@@ -270,7 +273,7 @@ class WalStream:
             if fork is not None and reader.sent_lsn >= fork.lsn:
                 break
             if reader.sent_lsn < end_lsn:
-                await self._send_chunk(end_lsn)
+                await self._send_piece(end_lsn)
             else:
                 reader.state = ReaderState.STREAMING
                 await log.wait_for_whole(reader.sent_lsn, self._until_next_duty_s())
@@ -280,40 +283,52 @@ class WalStream:
         await asyncio.sleep(self._limits.sender_timeout_s)
         raise SilentClient("no CopyDone")
 
-    async def _send_chunk(self, end_lsn: Lsn) -> None:
-        """Send one message of what lies below end_lsn, up to its `message_end`."""
-        reader, log = self._reader, self._log
-        begin = reader.sent_lsn
-        if begin >= self._ahead_lsn + len(self._ahead):
-            await self._read_ahead(begin, end_lsn)
+    async def _send_piece(self, end_lsn: Lsn) -> None:
+        """Send a piece of what lies below end_lsn in messages, while the piece after it is read."""
+        reader, coming = self._reader, self._coming
+        begin, self._coming = reader.sent_lsn, None
+        wal = memoryview(await (self._reading(begin, end_lsn) if coming is None else coming))
         if reader.end_reason:
             raise StreamEnded(reader.end_reason)
-        until = min(self._ahead_lsn + len(self._ahead), end_lsn)
-        end = message_end(begin, until, segment_bytes=log.segment_bytes)
-        wal = self._ahead[begin - self._ahead_lsn : end - self._ahead_lsn]
-        header = XLogData.pack_header(
-            start_lsn=begin,
-            wal_end_lsn=max(end, log.readable_lsn),
-            sent_at_us=self._now_us(),
-            payload_bytes=len(wal),
-        )
-        self._client.send_wal(header, wal)
+        end = begin + len(wal)
+        assert begin < end == reader.promised_lsn, f"{begin=} {end=} {reader.promised_lsn=}"
+        self._client.send_wal([*self._messages(begin, wal)])
         reader.sent_lsn = end
         self._sent_at_s = self._clock()
+        if end < end_lsn:
+            self._coming = asyncio.ensure_future(self._reading(end, end_lsn))
         await self._client.drain(self._limits.sender_timeout_s)
 
-    async def _read_ahead(self, begin: Lsn, end_lsn: Lsn) -> None:
-        """Read as many messages at once as READ_BYTES_MAX has room for.
+    def _messages(self, begin: Lsn, wal: memoryview) -> Iterator[Buffer]:
+        """Yield the header and the WAL of each message by turns. The WAL is not copied."""
+        end, lsn = begin + len(wal), begin
+        wal_end_lsn, sent_at_us = max(end, self._log.readable_lsn), self._now_us()
+        while lsn < end:
+            until = message_end(lsn, end, segment_bytes=self._log.segment_bytes)
+            yield XLogData.pack_header(
+                start_lsn=lsn,
+                wal_end_lsn=wal_end_lsn,
+                sent_at_us=sent_at_us,
+                payload_bytes=until - lsn,
+            )
+            yield wal[lsn - begin : until - begin]
+            lsn = until
+
+    def _reading(self, begin: Lsn, end_lsn: Lsn) -> Coroutine[object, object, Buffer]:
+        """Read as many messages at once as PIECE_BYTES_MAX has room for.
 
         The end is promised before the read. A truncation during the read, or before all is sent,
         then ends this connection. The bytes that it replaced are never sent."""
-        log = self._log
-        segment, most = log.segment_bytes, READ_BYTES_MAX
+        segment, most = self._log.segment_bytes, PIECE_BYTES_MAX
         end = message_end(begin, end_lsn, segment_bytes=segment, bytes_max=most)
         self._reader.promised_lsn = end
-        wal = await log.read_committed(begin, end)
-        assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
-        self._ahead, self._ahead_lsn = memoryview(wal), begin
+        return self._log.read_committed(begin, end)
+
+    async def _drop_coming(self) -> None:
+        """End the read that is under way, and pass over what it failed of."""
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.gather(self._coming, return_exceptions=True)
 
     def _until_next_duty_s(self) -> float:
         """Return the time until a keepalive, a ping or the end of the client's time is due."""

@@ -8,13 +8,14 @@ to say. Then the caller reads on its thread, which also finds and tells what is 
 
 from __future__ import annotations
 
+from walkeeper_common.buffers import Buffer
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 CACHED_BYTES_MAX = 1 << 20
 
 
-def cached_wal(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
+def cached_wal(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> Buffer | None:
     """Return [begin, end) if the page cache has all of it, in one file; else None. No wait."""
     size = end_lsn - begin_lsn
     if not 0 < size <= CACHED_BYTES_MAX:

@@ -32,7 +32,7 @@ class Disk(Protocol):
     def read_at(self, name: str, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes."""
 
-    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+    def read_cached(self, name: str, offset: int, size: int) -> Buffer | None:
         """Return `size` bytes without a wait for the disk, or None; never fail."""
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tests.proof.fuzz.contract import Target, require
 from tests.proof.fuzz.postgres_wire import (
@@ -90,8 +90,8 @@ class Client:
     def answer(self, data: bytes) -> None:
         self.send(transcoded_answer(data, self.encoding))
 
-    def send_wal(self, header: bytes, payload: Buffer) -> None:
-        self.sent += header + payload
+    def send_wal(self, buffers: Sequence[Buffer]) -> None:
+        self.sent += b"".join(buffers)
 
     async def drain(self, timeout_s: float) -> None:
         await asyncio.sleep(0)

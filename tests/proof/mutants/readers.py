@@ -78,7 +78,7 @@ READING = (
         "WAL that was read for a client and is not sent yet is promised to it as well",
         (
             Edit(
-                "WalStream._read_ahead",
+                "WalStream._reading",
                 "self._reader.promised_lsn = end",
                 "self._reader.promised_lsn = begin",
             ),
