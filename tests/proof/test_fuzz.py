@@ -344,10 +344,10 @@ def test_a_plain_run_counts_its_inputs_and_keeps_what_failed(
 ) -> None:
     monkeypatch.setattr(runner, "CRASHES", tmp_path / "crashes")
     said = list[str]()
-    ended = runner.run_plainly("fast_acks", runs=60, minutes=None, seed=1, say=said.append)
+    ended = runner.run_plainly("fast_acks", runner.Bound(60, None, seed=1), said.append)
     assert (ended.inputs, ended.crashes, said) == (60, [], [])
     counts_one_ack_as_a_quorum(monkeypatch)
-    failed = runner.run_plainly("fast_acks", runs=TRIES, minutes=None, seed=1, say=said.append)
+    failed = runner.run_plainly("fast_acks", runner.Bound(TRIES, None, seed=1), said.append)
     assert len(failed.crashes) == 1 and failed.inputs < TRIES
     assert "repeat it: " in said[-1] and failed.crashes[0] in said[-1]
     with pytest.raises(Exception, match=r"\S"):

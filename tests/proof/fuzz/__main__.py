@@ -25,11 +25,11 @@ def main() -> int:
     minutes = None if asked.minutes is None else asked.minutes / len(names)
     if minutes is None and asked.runs is None:
         minutes = 1.0 / len(names)
-    runs = list[Run]()
+    bound, runs = runner.Bound(asked.runs, minutes, asked.seed), list[Run]()
     for name in names:
         _say(f"{name}: {load(name).about}")
         run = runner.run_plainly if asked.plain else runner.run
-        runs.append(run(name, runs=asked.runs, minutes=minutes, seed=asked.seed, say=_say))
+        runs.append(run(name, bound, _say))
     _say("\n" + table(runs))
     if asked.json is not None:
         asked.json.write_text(json.dumps([run.document() for run in runs], indent=2) + "\n")

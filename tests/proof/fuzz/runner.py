@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from random import Random
@@ -29,6 +30,20 @@ GRACE_S = 60.0
 PROGRESS_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The end of a run, as so many inputs or minutes, and the seed of its inputs."""
+
+    runs: int | None
+    minutes: float | None
+    seed: int
+
+    def is_reached(self, run: Run) -> bool:
+        """Return True if the run has had its inputs or its time."""
+        is_late = self.minutes is not None and run.seconds > self.minutes * 60
+        return is_late or run.inputs == self.runs
+
+
 def write_seeds(target: str) -> Path:
     """Return the folder where a run of this target collects, with the kept inputs and the seeds."""
     folder = COLLECTED / target
@@ -39,24 +54,17 @@ def write_seeds(target: str) -> Path:
     return folder
 
 
-def run(
-    target: str,
-    *,
-    runs: int | None,
-    minutes: float | None,
-    seed: int,
-    say: Callable[[str], None],
-) -> Run:
+def run(target: str, bound: Bound, say: Callable[[str], None]) -> Run:
     """Run a target until its bound, its first failing input, or GRACE_S more than it was given."""
-    seconds_max = None if minutes is None else max(1, round(minutes * 60))
+    seconds_max = None if bound.minutes is None else max(1, round(bound.minutes * 60))
     CRASHES.mkdir(exist_ok=True)
     folder = write_seeds(target)
     command = [
         sys.executable, "-m", "tests.proof.fuzz.child", target,
-        f"-seed={seed}", f"-timeout={INPUT_TIMEOUT_S}", f"-rss_limit_mb={RSS_MB_MAX}",
+        f"-seed={bound.seed}", f"-timeout={INPUT_TIMEOUT_S}", f"-rss_limit_mb={RSS_MB_MAX}",
         f"-artifact_prefix={CRASHES}/{target}-", "-print_final_stats=1",
         "-use_value_profile=0", "-report_slow_units=5",
-        *([] if runs is None else [f"-runs={runs}"]),
+        *([] if bound.runs is None else [f"-runs={bound.runs}"]),
         *([] if seconds_max is None else [f"-max_total_time={seconds_max}"]),
         str(folder),
     ]  # fmt: skip
@@ -93,14 +101,7 @@ def run(
     return found
 
 
-def run_plainly(
-    target: str,
-    *,
-    runs: int | None,
-    minutes: float | None,
-    seed: int,
-    say: Callable[[str], None],
-) -> Run:
+def run_plainly(target: str, bound: Bound, say: Callable[[str], None]) -> Run:
     """Run a target over plain mutations, without libFuzzer and its coverage, as `run` does.
 
     libFuzzer sees nothing of a compiled path, and slows the path beside it. Plain mutations try
@@ -108,7 +109,7 @@ def run_plainly(
     """
     loaded, found, started = load(target), Run(target), time.monotonic()
     inputs, said_at = [*inputs_of(target).values(), *loaded.short_seeds()], started
-    for data in plain_inputs(loaded, inputs, Random(seed)):
+    for data in plain_inputs(loaded, inputs, Random(bound.seed)):
         try:
             loaded.run(data)
         except Exception as error:
@@ -118,7 +119,7 @@ def run_plainly(
         found.inputs += 1
         now = time.monotonic()
         found.seconds = now - started
-        if found.inputs == runs or (minutes is not None and found.seconds > minutes * 60):
+        if bound.is_reached(found):
             break
         if now - said_at >= PROGRESS_S:
             said_at = now
