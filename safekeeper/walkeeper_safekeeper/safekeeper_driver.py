@@ -99,6 +99,7 @@ class Driver:
         self.older: OlderWal | None = None
         self.others: OlderWal | None = None  # WAL of other members, for PostgreSQL clients (M8)
         self.orphans: KeepsOrphans | None = None
+        self.wanted_lsn: Callable[[], Lsn | None] = lambda: None  # the oldest that a reader lacks
         self.damaged: Range | None = None  # by a scrub; reads of it are refused
         self._followed = acceptor.durable.history  # by the names of the store's files
         self._whole = WholeRecords()
@@ -295,8 +296,10 @@ class Driver:
         """Submit the allocation of the next segment before the writer needs it."""
         segment = written_lsn.round_down(self.store.segment_bytes)
         if segment > self._prepared_lsn:
-            self._prepared_lsn = segment
-            self._allocator.submit(lambda: self.store.prepare_ahead(segment), self._prepared)
+            self._prepared_lsn, wanted_lsn = segment, self.wanted_lsn()
+            self._allocator.submit(
+                lambda: self.store.prepare_ahead(segment, wanted_lsn), self._prepared
+            )
 
     def _prepared(self, result: object) -> None:
         if isinstance(result, NoSpace):  # the writer meets it again, and says so then
@@ -384,8 +387,15 @@ class Driver:
             wal = cached_wal(self.store, begin_lsn, end_lsn)
             if wal is not None:
                 done(wal)
+                self._leave(begin_lsn, end_lsn)
                 return
         self._read_wal(begin_lsn, end_lsn, finish, self.others)
+        self._leave(begin_lsn, end_lsn)
+
+    def _leave(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        """Let an old file that was read to its end leave the page cache again."""
+        if end_lsn == self.store.file_end(begin_lsn) and self.store.is_old(begin_lsn):
+            self._reader.submit(lambda: self.store.drop_cached(begin_lsn), lambda _: None)
 
     @property
     def whole_lsn(self) -> Lsn:

@@ -260,23 +260,27 @@ def test_segments_are_prepared_by_another_thread_while_wal_is_appended(tmp_path:
     disk.close()
 
 
+@pytest.mark.parametrize(("wanted", "kept"), [(None, 4), (9, 4), (5, 6), (1, 8)])
 def test_wal_that_was_written_long_ago_takes_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: int | None, kept: int
 ) -> None:
-    monkeypatch.setattr(wal_store, "CACHED_BYTES", 4 * SEGMENT)
+    """A reader that lags finds its WAL in memory, up to a bound."""
+    monkeypatch.setattr(wal_store, "CACHED_BYTES", 2 * SEGMENT)
+    monkeypatch.setattr(wal_store, "CACHED_BYTES_MAX", 6 * SEGMENT)
     wal = plain_wal(14, 300)
     disk = RealDisk(str(tmp_path))
     store = make_store(disk)
     store.create(wal.start_lsn)
     at = wal.start_lsn
+    wanted_lsn = None if wanted is None else at + wanted * SEGMENT
     while at < wal.end_lsn:
         at = store.append(at, [wal.read(at, min(wal.end_lsn, at + SEGMENT // 2))])
-        store.prepare_ahead(at)
+        store.prepare_ahead(at, wanted_lsn)
     names = [name for name in disk.names() if len(name) == 24]
     cached = [is_cached(tmp_path / name) for name in names]
-    assert len(names) > 8
+    assert len(names) == 11
     if knows_hints(disk, tmp_path):  # tmpfs has nowhere else to keep it
-        assert cached == [False] * (len(names) - 5) + [True] * 5
+        assert cached == [False] * (len(names) - kept) + [True] * kept
     assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
     disk.close()
 

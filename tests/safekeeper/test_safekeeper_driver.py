@@ -34,6 +34,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import PERSIST_COMMIT_TICKS
 from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.storage import wal_store
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 SEGMENT_BYTES = 65536
@@ -272,6 +273,32 @@ def test_wal_that_the_page_cache_lacks_is_read_on_the_thread(
     assert not learned and not read and len(bench.others.jobs) == 2
     bench.others.run_all()
     assert learned == [None] and read == [bench.driver.store.read(START, end)]
+
+
+def test_old_wal_leaves_the_page_cache_again_when_a_reader_has_passed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, maker = Bench(), made_wal(4 * SEGMENT_BYTES)
+    end = maker.records[-1].end_lsn
+    bench.append(START, maker.read(START, end))
+    bench.writer.run_all()
+    bench.persist_commit(end)
+    bench.others.run_all()
+    store, passed = bench.driver.store, Lsn(START + SEGMENT_BYTES)
+    monkeypatch.setattr(wal_store, "CACHED_BYTES", 2 * SEGMENT_BYTES)
+    store.prepare_ahead(Lsn(START + 3 * SEGMENT_BYTES))
+    dropped: list[str] = []
+    monkeypatch.setattr(bench.disk, "drop_cached", dropped.append)
+    for read_cached in (bench.disk.read_at, lambda *_: None):
+        monkeypatch.setattr(bench.disk, "read_cached", read_cached)
+        for begin, until in (
+            (START, Lsn(passed - 8192)),
+            (Lsn(passed - 8192), passed),
+            (passed, Lsn(passed + SEGMENT_BYTES)),
+        ):
+            bench.driver.read_committed(begin, until, lambda _: None)
+            bench.others.run_all()
+    assert dropped == [store.name_of(START)] * 2
 
 
 def test_many_new_records_are_walked_on_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,18 +58,21 @@ class LogRetention:
 
     def remove_wal(self) -> None:
         """Remove the WAL of a physical log that no reader needs any more."""
+        self._remove_below(self.wanted_lsn())
+
+    def wanted_lsn(self) -> Lsn | None:
+        """Return the oldest WAL of a physical log that a slot or a connected reader lacks."""
         readable = self._readable
         has_archive = self._archived_lsn() is not None
         slots = [
             slot.retention_lsn for slot in readable.slots.slots.holding(has_archive=has_archive)
         ]
         readers = [reader.retention_lsn for reader in readable.readers]
-        wanted = wanted_lsn(
+        return wanted_lsn(
             [lsn for lsn in (*slots, *readers) if lsn is not None],
             first_lsn=self._driver.store.first_lsn,
             has_archive=has_archive,
         )
-        self._remove_below(wanted)
 
     async def _remove_entries(self, logical: LogicalLog) -> None:
         try:

@@ -62,7 +62,8 @@ File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its 
 HEAD_MARK = "head.mark"
 HEAD_MAGIC = b"WKHEADMK"
 CHUNK_BYTES = 1 << 20
-CACHED_BYTES = 64 << 20  # how far back followers find WAL in memory
+CACHED_BYTES = 64 << 20  # how far back the page cache keeps WAL that no known reader lacks
+CACHED_BYTES_MAX = 1 << 30  # and WAL that some reader lacks
 
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
 
@@ -95,6 +96,7 @@ class WalStore:
         self._files: set[File] = set()
         self._head_known = False  # durable, or there is none: the log starts with a record
         self._failed: str | None = None
+        self._cached_from_lsn = Lsn(0)  # the page cache has dropped what is older
         self._written_file: File | None = None  # the last append's, and its name
         self._written_name = ""
 
@@ -240,18 +242,40 @@ class WalStore:
         self.disk.write_at(self._written_name, lsn - file[0], piece)
         self.disk.sync_data(self._written_name)
 
-    def prepare_ahead(self, lsn: Lsn) -> None:
+    def prepare_ahead(self, lsn: Lsn, wanted_lsn: Lsn | None = None) -> None:
         """Allocate the segment after the one that holds `lsn`, also beside append. Raise NoSpace.
 
         It leaves no gap if it comes too late, after a truncation took the segment of `lsn`.
-        Pages of old WAL make room for it: followers read WAL once and soon, as with PostgreSQL.
+        Pages of old WAL make room for it. WAL from `wanted_lsn` on, which some reader lacks, stays
+        in the page cache up to CACHED_BYTES_MAX.
         """
         before = self._file_of(lsn)
         if before in self._files:
             self._ensure_file(self.segment_start(lsn) + self.segment_bytes, before)
-            old = self._file_of(Lsn(max(0, lsn - max(CACHED_BYTES, self.segment_bytes))))
-            if old in self._files:
-                self.disk.drop_cached(self._name(old))
+            self._drop_old(lsn, wanted_lsn)
+
+    def _drop_old(self, lsn: Lsn, wanted_lsn: Lsn | None) -> None:
+        """Let the page cache drop what it need not hold while `lsn` is written."""
+        tip_lsn = lsn - max(CACHED_BYTES, self.segment_bytes)
+        kept_lsn = tip_lsn if wanted_lsn is None else min(tip_lsn, wanted_lsn)
+        end = Lsn(max(0, kept_lsn, lsn - CACHED_BYTES_MAX)).round_down(self.segment_bytes)
+        begin = self._cached_from_lsn or end - self.segment_bytes
+        if begin < end:
+            with self._lock:
+                old = sorted(file for file in self._files if begin <= file[0] < end)
+            for file in old:
+                self.disk.drop_cached(self._name(file))
+            self._cached_from_lsn = end
+
+    def is_old(self, lsn: Lsn) -> bool:
+        """Return True if the page cache has dropped the WAL at `lsn`."""
+        return lsn < self._cached_from_lsn
+
+    def drop_cached(self, lsn: Lsn) -> None:
+        """Let the page cache drop the file that holds the byte at `lsn`."""
+        file = self._file_of(lsn)
+        if file in self._files:
+            self.disk.drop_cached(self._name(file))
 
     def _ensure_file(self, lsn: Lsn, before: File | None = None) -> None:
         """Make the file for the byte at `lsn`, if `before` exists.

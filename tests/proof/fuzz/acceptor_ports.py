@@ -116,7 +116,7 @@ class Store:
             self._fail()
         return bytes(end_lsn - begin_lsn)
 
-    def prepare_ahead(self, segment: Lsn) -> None:
+    def prepare_ahead(self, segment: Lsn, wanted_lsn: Lsn | None = None) -> None:
         pass
 
     def follow(self, timelines: Timelines) -> None:
