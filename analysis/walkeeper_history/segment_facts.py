@@ -13,16 +13,18 @@ needs none of these bytes. A live log's segments have no proof.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES
 from walkeeper_history.find import deeds_of_batch
 from walkeeper_history.rows.columns import TIMESTAMP, list_of
-from walkeeper_history.rows.ended import Ended, detailed_endings, ended_of
+from walkeeper_history.rows.ended import Ended, detailed_endings, ended_of, naming_records
 from walkeeper_history.rows.events import (
     CHECKPOINT_COLUMNS,
     XACT_COLUMNS,
@@ -67,6 +69,7 @@ SCHEMA = pa.schema(
         ("is_special", pa.bool_()),
     ]
 )
+_FILE = ("tablespace", "database", "relfilenode")
 _SETS = ("resource_managers", "xids", "relfilenodes")
 _XLOG, _MULTIXACT = RMGR_IDS["XLOG"], RMGR_IDS["MultiXact"]
 _PAGE_IMAGES = (0xA0, 0xB0)  # FPI_FOR_HINT and FPI, which have block references
@@ -94,17 +97,19 @@ class _Facts:
         sets["relfilenodes"].update(np.unique(batch.blocks["relfilenode"]).tolist())
         sets["xids"].update(np.unique(batch.records["xid"]).tolist())
         ended, checkpoints = transactions_of(view), checkpoints_of(view)
-        sets["xids"].update(XACT_COLUMNS["xid"].make(ended).to_pylist())
-        for subxacts in XACT_COLUMNS["subxacts"].make(ended).to_pylist():
+        naming = view.narrowed(naming_records(batch))
+        sets["xids"].update(XACT_COLUMNS["xid"].make(naming).to_pylist())
+        for subxacts in XACT_COLUMNS["subxacts"].make(naming).to_pylist():
             sets["xids"].update(subxacts)
         locks, rows, places = locks_of(view)
         sets["xids"].update(locks.narrowed(rows).main(places, 4).tolist())
         for column, of in ((XACT_COLUMNS["time"], ended),
                            (CHECKPOINT_COLUMNS["checkpoint_time"], checkpoints)):  # fmt: skip
-            self.times += [time for time in column.make(of).to_pylist() if time is not None]
+            ends = pc.min_max(column.make(of)).as_py()
+            self.times += [time for time in ends.values() if time is not None]
         self.checkpoints += checkpoints.start_lsn.tolist()
-        self.files.update(_files(batch.blocks))
-        self.heap_files.update(tuple(row[:3]) for row in heap_changes(batch).tolist())
+        self.files.update(_files(*(batch.blocks[name] for name in _FILE)))
+        self.heap_files.update(_files(*heap_changes(batch).T[:3]))
         self.ended.append(ended_of(batch))
         drops = [top for _, top, ending in detailed_endings(batch) if ending.dropped]
         self.deed_xids.update(deeds_of_batch(batch), drops)
@@ -184,17 +189,18 @@ def _is_special(records: Column) -> bool:
     return bool((special | np.isin(rmids, _WHOLE_FILES)).any())
 
 
-def _files(blocks: Column) -> list[tuple[int, ...]]:
-    columns = [blocks[name] for name in ("tablespace", "database", "relfilenode")]
-    return [tuple(row) for row in np.unique(np.stack(columns, axis=1), axis=0).tolist()]
+def _files(tablespaces: Column, databases: Column, nodes: Column) -> Iterator[tuple[int, ...]]:
+    """Yield each file of three columns once. They are long, and have few files."""
+    pairs = databases.astype(np.uint64) << np.uint64(32) | nodes.astype(np.uint64)
+    for tablespace in np.unique(tablespaces).tolist():
+        for pair in np.unique(pairs[tablespaces == tablespace]).tolist():
+            yield tablespace, pair >> 32, pair & 0xFFFFFFFF
 
 
 def _flat(files: set[tuple[int, ...]]) -> list[int]:
     return [number for file in sorted(files) for number in file]
 
 
-def _joined(pieces: list[Ended], name: str) -> list[int]:
-    if not pieces:
-        return []
-    joined: list[int] = np.concatenate([getattr(each, name) for each in pieces]).tolist()
-    return joined
+def _joined(pieces: list[Ended], name: str) -> Column:
+    nothing: Column = np.empty(0, np.int64)
+    return np.concatenate([nothing, *(getattr(each, name) for each in pieces)])

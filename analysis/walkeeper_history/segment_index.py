@@ -193,9 +193,8 @@ def update_index(
     kept = [name not in stale for name in before.column("segment").to_pylist()]
     before = before.filter(pa.array(kept, pa.bool_()))
     rows = list(_rows(files, plan, on_problem, replace(options, skipped=skipped)))
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(SCHEMA)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
-    table = pa.concat_tables([before, pa.table(arrays, schema=SCHEMA)]).sort_by("segment")
+    added = pa.Table.from_batches(rows, schema=SCHEMA)
+    table = pa.concat_tables([before, added]).sort_by("segment")
     metadata = {_SYSTEM_ID: str(plan.system_id).encode(), _FORMAT: _THIS_FORMAT}
     table = table.replace_schema_metadata(metadata)
     with whole_file(path) as file:  # pyarrow would take a name with a colon for a URL
@@ -205,9 +204,15 @@ def update_index(
 
 def _rows(
     files: WalFiles, plan: Plan, on_problem: OnProblem, options: SweepOptions
-) -> Iterator[list[Any]]:
-    def made(reading: Reading) -> list[Any] | None:
-        return facts_of(reading, files)
+) -> Iterator[Any]:
+    """Yield the row of each segment as a record batch, which takes little memory."""
+
+    def made(reading: Reading) -> Any:
+        facts = facts_of(reading, files)
+        if facts is None:
+            return None
+        columns = [pa.array([fact], each.type) for fact, each in zip(facts, SCHEMA, strict=True)]
+        return pa.record_batch(columns, schema=SCHEMA)
 
     for row, _ in sweep(files, plan, made, on_problem=on_problem, options=options):
         if row is not None:

@@ -27,7 +27,7 @@ from walkeeper_wal.sources.reading import Batch
 
 ROLLED_BACK = 0
 _XACT = RMGR_IDS["Transaction"]
-_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x20, 0x30, 0x40
+_COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
 _ENDINGS = (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED)
 
 
@@ -73,6 +73,13 @@ def naming_endings(batch: Batch) -> Column:
     flags = integers(batch.payload, places, FLAGS_BYTES)
     naming: Column = rows[~cut_off & (flags & NAMING != 0)]
     return naming
+
+
+def naming_records(batch: Batch) -> Column:
+    """Return the rows of `naming_endings`, and those of PREPARE, which names subtransactions."""
+    records = batch.records
+    prepared = (records["rmid"] == _XACT) & (records["info"] & 0x70 == _PREPARE)
+    return np.concatenate([naming_endings(batch), np.flatnonzero(prepared)])
 
 
 def detailed_endings(batch: Batch) -> list[tuple[int, int, Ending]]:
