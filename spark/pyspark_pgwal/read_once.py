@@ -10,8 +10,8 @@ transactions need. The driver holds nothing else. For changes they include the f
 transaction changed. These records come packed, from some tasks at a time. So the driver's Java
 needs room for ROUND_BYTES of them, however large the archive and the cluster are. The second stage
 sends the tables' records in groups: by blocks for table_at, and by tables for changes. Spark
-shuffles them, and each group is redone where it arrives. Contract: the rows and the options are
-those of the data source. `parts` is the number of groups.
+shuffles them, and each group is redone where it arrives. Catalogs and transactions go there packed.
+Contract: the rows and the options are those of the data source. `parts` is the number of groups.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_pgwal.batch import PARTITION_BYTES_MIN, partitions_of
+from pyspark_pgwal.packed_state import CODEC, Sent
 from pyspark_pgwal.replayed_tables import OF_STREAMS, PastOptions
 from walkeeper_history.rows.heap_changes import heap_changes
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
@@ -53,7 +54,6 @@ from walkeeper_wal.sources.threaded_reading import (
 TASKS_A_ROUND, FIRST_TASKS = 2, 4  # for each core; in the first round at most
 ROUND_BYTES = 128 << 20
 """The bytes that the tasks of a round may return. By default Java has 1 GB, and holds copies."""
-CODEC = "zstd"
 Row = tuple[int, int, bytes | None]
 Packed = tuple[int, bytes]
 """A pickled part: its bytes before it was compressed, and what came of them."""
@@ -214,7 +214,7 @@ class _Decode:
     def __init__(
         self, options: PastOptions, plan: Plan, groups: Groups, on_problem: OnProblem
     ) -> None:
-        self._path, self._groups, self.parts = options.path, groups, options.parts
+        self._path, self._sent, self.parts = options.path, Sent(groups), options.parts
         self._on_problem = on_problem
         self._plans = [each.plan for each in partitions_of(plan, None)]
 
@@ -236,32 +236,35 @@ class _Decode:
         found: list[Row] = []
 
         def choose(batch: Batch) -> Batch:
-            for part, chosen in self._groups.chosen(batch):
+            for part, chosen in self._sent.state.chosen(batch):
                 packed = pickle.dumps(chosen, pickle.HIGHEST_PROTOCOL)
                 found.append((part, chosen.span()[0], packed))
             return batch
 
-        taken_of(reading, self._groups.until, choose)
+        taken_of(reading, self._sent.state.until, choose)
         return found
 
 
 def _redo_of(past: TableAt, parts: int) -> type:
     """Return the second stage of table_at: the rows of the pages of one group of blocks."""
+    sent = Sent(past)
     return _replaying(
-        lambda part: past.store(part, parts),
-        lambda store, part: iter(past.rows_of(store, part, parts)[0]),
+        lambda part: sent.state.store(part, parts),
+        lambda store, part: iter(sent.state.rows_of(store, part, parts)[0]),
     )
 
 
 def _changes_of(shared: SharedChanges, options: PastOptions) -> type:
     """Return the second stage of changes: those of the tables of one group."""
 
+    sent = Sent(shared)
+
     def rows(store: PageStore, part: int) -> Iterator[Any]:
-        found, missing = shared.rows(store, part)
+        found, missing = sent.state.rows(store, part)
         options.refuse_missing(missing)
         return found
 
-    return _replaying(shared.store, rows)
+    return _replaying(lambda part: sent.state.store(part), rows)
 
 
 def _replaying(
