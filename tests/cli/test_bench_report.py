@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from walkeeper_common.errors import Refused
-from walkeeper_lab.bench import disk
+from walkeeper_lab.bench import disk, rounds
 from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_lab.bench.pairs import Series, order_of
@@ -86,8 +86,11 @@ class Nothing:
         say(side.name)
 
 
-def test_the_memory_of_the_receivers_that_are_left_is_reported(tmp_path: Path) -> None:
+def test_the_memory_of_the_receivers_that_are_left_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sides: list[Side] = [Nobody(), Idle(tmp_path)]
+    monkeypatch.setattr(rounds, "FORGOTTEN_S", 0.0)
     idle, most = asyncio.run(take_turns(Nothing(), sides, 2, lambda _: None))
     assert idle.values.keys() == most.values.keys() == {"walkeeper"}
     assert len(idle.values["walkeeper"]) == 2

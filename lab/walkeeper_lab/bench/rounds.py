@@ -11,6 +11,12 @@ from walkeeper_lab.bench.pairs import Series, order_of
 from walkeeper_lab.bench.sides import Side
 
 Say = Callable[[str], None]
+FORGOTTEN_S = 4.0
+"""How long free memory rests before a side is measured, so that no side has the pages of another.
+
+A virtual machine may give pages back to its host 2 s after they were freed. Such pages take ten
+times the CPU when they are used again. A side that is attached sooner would find the others.
+"""
 
 
 class Bench(Protocol):
@@ -37,6 +43,7 @@ async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say)
             async with side.attached():
                 # No side waits for what another one left to the disk, such as removed segments.
                 await asyncio.to_thread(os.sync)
+                await asyncio.sleep(FORGOTTEN_S)
                 _add_memory(idle, side, lambda now_mb, _: now_mb)
                 await bench.measure(side, say)
                 _add_memory(most, side, lambda _, most_mb: most_mb)
