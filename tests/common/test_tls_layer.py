@@ -172,6 +172,21 @@ def test_both_sides_know_each_other(files: TlsFiles) -> None:
     assert (safekeeper.safekeeper_id, safekeeper.clusters) == (1, None)
 
 
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_the_peer_is_known_after_tls_broke(files: TlsFiles, is_cut: bool) -> None:
+    """OpenSSL itself forgets it with the first error, and a new list is held against it later."""
+    server, _client = established(files)
+    before = server.peer_certificate
+    if is_cut:
+        server.feed_eof()
+        assert server.read() == b""
+    else:
+        server.feed(b"not TLS")
+        with pytest.raises(ssl.SSLError):
+            server.read()
+    assert before is not None and server.peer_certificate == before
+
+
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_the_end_is_seen_after_the_last_byte(files: TlsFiles, is_announced: bool) -> None:
     server, client = established(files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -32,6 +33,7 @@ from walkeeper_common.shell.safekeeper_links.safekeeper_connection import connec
 from walkeeper_common.shell.safekeeper_links.safekeeper_socket import connect as connect_blocking
 from walkeeper_common.shell.tls.credentials import ALPN, ALPN_POSTGRESQL, Credentials
 from walkeeper_common.shell.tls.own_credentials import own_credentials, use_credentials
+from walkeeper_common.shell.tls.tls_transport import TlsTransport
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_common.wire.messages import Reject
 
@@ -169,6 +171,41 @@ def test_open_connections_of_a_revoked_certificate_end_and_no_others(
         door[1].writer.write(b"more")
         await until(lambda: served.door.received_bytes == before + 4, LIMIT_S)
         assert (await clients[1].query("IDENTIFY_SYSTEM"))[-1].tag == b"Z"
+
+    with contextlib.ExitStack() as ending:
+        with_port(closing(story, ending), own)
+
+
+def test_a_connection_that_broke_does_not_end_the_daemon_with_the_next_file(
+    tmp_path: Path, files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in the loop would, and such a connection is held against each new list."""
+    own, client = files.path(Role.SAFEKEEPER, "1"), files.path(Role.ADMIN, "alice")
+    kept, admit = list[TlsTransport](), Credentials.admit
+
+    def keep(self: Credentials, transport: TlsTransport, loop: asyncio.AbstractEventLoop) -> None:
+        kept.append(transport)
+        admit(self, transport, loop)
+
+    monkeypatch.setattr(Credentials, "admit", keep)
+
+    async def story(served: Served) -> None:
+        errors_of_loop = list[object]()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: errors_of_loop.append(context))
+        served.door.closes = False
+        _reader, writer = await tls_client(served.port, context_of(client, own, ALPN))
+        ending.callback(writer.transport.abort)
+        writer.write(PREFACE)
+        await until(lambda: bool(served.door.received), LIMIT_S)
+        os.write(writer.get_extra_info("socket").fileno(), b"not TLS")
+        await until(kept[0].is_closing, LIMIT_S)
+        revoked_in(own, tmp_path / "ca", files.path(Role.ADMIN, "mallory"))
+        other = await tls_client(served.port, context_of(client, own, ALPN))
+        ending.callback(other[1].transport.abort)
+        other[1].write(PREFACE)
+        await until(lambda: len(served.door.received) == 2, LIMIT_S)
+        assert not errors_of_loop and not served.audit.refusals
 
     with contextlib.ExitStack() as ending:
         with_port(closing(story, ending), own)

@@ -79,6 +79,20 @@ REVOKING = (
         why_named=NO_TLS,
     ),
     Mutant(
+        "a-broken-connection-ends-the-daemon",
+        "revocation_lists",
+        "a new file ends no daemon, though the TLS of a connection has broken before",
+        (
+            Edit(
+                "Credentials._end_if_revoked",
+                "transport.layer.peer_certificate or {}",
+                "transport.layer.object.getpeercert() or {}",
+            ),
+        ),
+        turns_red=PEERS + "a_connection_that_broke_does_not_end_the_daemon_with_the_next_file",
+        why_named=NO_TLS,
+    ),
+    Mutant(
         "revoked-safekeepers",
         "revocation_lists",
         "a proposer believes no safekeeper with a revoked certificate",

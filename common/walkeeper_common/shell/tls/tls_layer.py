@@ -37,6 +37,7 @@ class TlsLayer:
         self._read: Callable[[int, memoryview], int] = inner.read
         self.seal: Callable[[Buffer], int] = inner.write
         self.is_established = False
+        self.peer_certificate: dict[str, Any] | None = None  # the verified one, if it has sent any
         self.is_ended = False  # the peer sends nothing more
         self._is_cut = False  # the last read left a part of its record
 
@@ -57,6 +58,8 @@ class TlsLayer:
             except ssl.SSLWantReadError:
                 return False
             self.is_established = True
+            # OpenSSL itself tells it no more once TLS has broken (SSL_is_init_finished).
+            self.peer_certificate = self.object.getpeercert() or None
         return True
 
     def read(self, size: int = CHUNK_BYTES) -> bytes:
@@ -117,11 +120,6 @@ class TlsLayer:
     @property
     def alpn(self) -> str | None:
         return self.object.selected_alpn_protocol()
-
-    @property
-    def peer_certificate(self) -> dict[str, Any] | None:
-        """Return the verified certificate of the peer, or None if it has sent none."""
-        return self.object.getpeercert() or None
 
 
 def tls_reason(error: ssl.SSLError) -> str:
