@@ -10,7 +10,8 @@ import contextlib
 import gc
 import logging
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +74,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     from tests.support.scheduling import PlannedScheduling
 
     return PlannedScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the last lines of all daemons to the report of a failed test: one may have ended."""
+    report = yield
+    module = sys.modules.get("tests.support.cluster")
+    if report.failed and module is not None:
+        report.sections += [("daemons", each.told()) for each in module.open_clusters]
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +37,7 @@ WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 TOLD = 4_000  # characters of each daemon in the report of a failed test
 # On a busy machine, safekeepers answer within this time. A frozen one costs all of it.
 ANSWER_S = 30.0
+open_clusters = weakref.WeakSet["Cluster"]()
 
 
 def lsn_of(text: str) -> int:
@@ -169,6 +171,7 @@ class Cluster:
         passwords: Mapping[str, str] | None = None,
         tls: Callable[[int], str] | None = None,
     ) -> None:
+        open_clusters.add(self)
         self.primary, self.name = primary, name
         self.directory = Path(tempfile.mkdtemp(prefix="walkeeper_cluster_"))
         self._users: tuple[str, ...] = ()
@@ -208,7 +211,7 @@ class Cluster:
                 cluster.wait_all_joined()
             yield cluster
         except BaseException:
-            cluster.tell()
+            sys.stdout.write(cluster.told())
             raise
         finally:
             cluster.close()
@@ -323,14 +326,17 @@ class Cluster:
 
         wait_until(all_there, timeout_s)
 
-    def tell(self) -> None:
-        """Print the last lines of each daemon, for the report of a test that failed."""
-        for daemon in [*self.proposers, *self.safekeepers]:
-            if daemon.log.exists():
-                sys.stdout.writelines([f"{daemon.name} ({daemon.log}):\n", daemon.output()[-TOLD:]])
+    def told(self) -> str:
+        """Return the last lines of each daemon, for the report of a test that failed."""
+        daemons = [each for each in [*self.proposers, *self.safekeepers] if each.log.exists()]
+        return "".join(
+            f"{each.name} ({'runs' if each.is_running else 'ended'}):\n{each.output()[-TOLD:]}"
+            for each in daemons
+        )
 
     def close(self) -> None:
         """Kill all with SIGKILL, and remove all files."""
+        open_clusters.discard(self)
         for daemon in [*self.proposers, *self.safekeepers]:
             daemon.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
