@@ -2,10 +2,10 @@
 
     sent = Sent(state)               pickle takes it packed; `sent.state` is equal afterwards
 
-The columns have an xid, an LSN or a time for each transaction of the WAL. A transaction takes 8
-bytes for table_at, and 40 for changes. Spark's Java has 1 GB by default, and holds copies. From row
-to row the numbers grow by little. So most bytes of their differences are zero, and zstd packs them
-well when those of one weight lie together.
+The columns have two bits for the end of each transaction of the WAL. For some transactions they
+have an xid, an LSN and a time. Spark's Java has 1 GB by default, and holds copies. From row to row
+such numbers grow by little. So most bytes of their differences are zero, and zstd packs them well
+when those of one weight lie together.
 """
 
 from __future__ import annotations

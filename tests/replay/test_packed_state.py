@@ -33,7 +33,7 @@ def test_columns_of_any_kind_are_the_same_afterwards() -> None:
 
 
 def test_a_transaction_takes_a_few_bytes() -> None:
-    """Unpacked it takes 40, and a pickle of 27 million of them did not fit into Spark's Java."""
+    """Unpacked it takes 40, if its commit is kept."""
     made, xids = np.random.default_rng(8), Xids(keeps_commits=True)
     numbers = np.arange(1000, 1000 + TRANSACTIONS)
     ends = np.cumsum(made.integers(100, 900, TRANSACTIONS) & ~7)

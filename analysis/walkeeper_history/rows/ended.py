@@ -43,6 +43,24 @@ class Ended:
     times: Column
     """PostgreSQL's microseconds since 2000."""
 
+    def chosen(self, mask: Column) -> Ended:
+        """Return the transactions that a mask or places name."""
+        return Ended(*(column[mask] for column in self._columns))
+
+    def joined(self, more: Ended) -> Ended:
+        """Return these and more of them."""
+        pairs = zip(self._columns, more._columns, strict=True)
+        return Ended(*(np.concatenate(pair) for pair in pairs))
+
+    @property
+    def committed(self) -> Ended:
+        """The transactions that were not rolled back."""
+        return self.chosen(self.end_lsns != ROLLED_BACK)
+
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return self.xids, self.tops, self.end_lsns, self.times
+
 
 def ended_of(batch: Batch) -> Ended:
     """Return the transactions that end in a batch."""

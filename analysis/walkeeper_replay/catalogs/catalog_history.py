@@ -54,6 +54,7 @@ from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.redo.wal_pass import Consumer, Passed, Shortcut, pass_over
 from walkeeper_replay.text.database_text import codec_of
 from walkeeper_replay.text.money_text import is_known
+from walkeeper_replay.tuples.few_ends import FewEnds
 from walkeeper_replay.tuples.row_versions import Versions, versions_of
 from walkeeper_replay.tuples.xids import NEVER, Xids
 from walkeeper_wal.records.segment import Column
@@ -141,8 +142,8 @@ class CatalogHistory:
     ) -> CatalogHistory:
         """Walk over the WAL up to `until`, without segments that an `index` knows enough of.
 
-        With `decode`, others decode the segments, each one once in a walk. With `notes_resets`, a
-        later walk up to the same place can leave out redo.
+        With `decode`, others decode the segments, each one once in a walk, and few ends are kept.
+        With `notes_resets`, a later walk up to the same place can leave out redo.
         """
         if base is not None:
             base.refuse_wal(plan)
@@ -152,7 +153,8 @@ class CatalogHistory:
             store = _store_of(base, extra)
             chosen = set(store.relations)
             redo_lsn = None if base is None else base.redo_lsn
-            xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
+            kept = Xids if decode is None else FewEnds
+            xids = kept(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
             others, resets = [loads.add, *([consistency.add] if consistency else [])], PageResets()
             others += [resets.add] if notes_resets else []

@@ -390,7 +390,7 @@ class ChangeReader:
     ) -> list[Piece]:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[events.rows["relation"] == relation]
-        places = self.history.xids.commits.rows(rows["xid"])
+        places = self.history.xids.commit_rows(rows["xid"])
         lsns = np.append(self._commit_lsns, 0)[places]
         kept = _IS_OF_ROW[rows["kind"]] & (places >= 0) & (lsns > start) & (lsns <= end)
         kept &= (rows["start_lsn"] >= emptied(store, file)) & (rows["start_lsn"] < end)

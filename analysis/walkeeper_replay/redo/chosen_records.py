@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkeeper_history.rows.transactions import HAS_INFO
+from walkeeper_history.rows.ended import naming_endings
 from walkeeper_replay.redo.apply import BLOCKS_PER_PART
 from walkeeper_replay.redo.store import Relation
 from walkeeper_wal.records.segment import SLACK_BYTES, Bytes, Column
@@ -25,7 +25,7 @@ from walkeeper_wal.sources.reading import Batch
 _XLOG, _XACT, _STANDBY, _MULTIXACT = (
     RMGR_IDS[name] for name in ("XLOG", "Transaction", "Standby", "MultiXact")
 )
-_WHOLE_FILES = tuple(RMGR_IDS[name] for name in ("Storage", "Database", "RelMap"))
+WHOLE_FILES = tuple(RMGR_IDS[name] for name in ("Storage", "Database", "RelMap"))
 SHORT_BYTES = 256
 _PAGE_IMAGES, _RUNNING, _CREATE_ID = (0xA0, 0xB0), 0x10, 0x20
 
@@ -69,7 +69,7 @@ def control_records(batch: Batch, low_nodes: tuple[int, ...], files: list[Relati
     """Return what catalogs with these numbers, or in these files, need, and all transactions."""
     records, blocks = batch.records, batch.blocks
     rmids, kinds = records["rmid"], records["info"] & 0xF0
-    whole = (rmids == _XACT) | np.isin(rmids, _WHOLE_FILES)
+    whole = (rmids == _XACT) | np.isin(rmids, WHOLE_FILES)
     whole |= (rmids == _XLOG) & ~np.isin(kinds, _PAGE_IMAGES)
     whole |= (rmids == _STANDBY) & (kinds == _RUNNING)
     whole |= (rmids == _MULTIXACT) & (kinds == _CREATE_ID)
@@ -84,8 +84,8 @@ def control_records(batch: Batch, low_nodes: tuple[int, ...], files: list[Relati
 def records_of(batch: Batch, share: Share) -> Batch:
     """Return the records that a PageStore with this share needs, and changes of whole files."""
     records, blocks = batch.records, batch.blocks
-    rmids = records["rmid"]
-    chosen = np.isin(rmids, _WHOLE_FILES) | (rmids == _XACT) & (records["info"] & HAS_INFO != 0)
+    chosen = np.isin(records["rmid"], WHOLE_FILES)
+    chosen[naming_endings(batch)] = True  # they may drop files
     places = blocks["block_number"].astype(np.int64) // BLOCKS_PER_PART
     own = (places + blocks["relfilenode"]) % share.parts == share.part
     own &= _is_of(blocks, share.relations)

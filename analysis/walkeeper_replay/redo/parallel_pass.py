@@ -33,6 +33,8 @@ class Taken:
     is_cut: bool = False
     changed: list[Column] = field(default_factory=list)
     """The rows of `heap_changes`, if a caller needs them."""
+    newest_xids: list[int | None] = field(default_factory=list)
+    """The `newest_xid` of each batch, if a caller needs them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from walkeeper_history.rows.ended import Ended
 from walkeeper_wal.records.segment import Column
 
 
@@ -47,6 +48,11 @@ class Commits(Mapping[int, Commit]):
         """Note commits by the columns of CommitColumns, in the order of the log."""
         if len(columns[0]):
             self._added.append(columns)
+
+    def take(self, ended: Ended) -> None:
+        """Note the commits among transactions that have ended."""
+        found = ended.committed
+        self.add(found.xids, found.end_lsns, found.times, found.tops)
 
     @property
     def columns(self) -> CommitColumns:

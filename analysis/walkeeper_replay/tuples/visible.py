@@ -85,12 +85,12 @@ class Visible:
 def visible_tuples(store: PageStore, slots: Column, xids: Xids) -> Visible:
     """Return the tuples of these pages that a snapshot after all transactions of `xids` sees."""
     tuples = tuples_of(store.pages, slots, store.slots["block"][slots])
-    begins = xids.commit_lsns(tuples.xmin)
+    begins = xids.ends_by_now(tuples.xmin)
     unknown = begins == ASSUMED
     unknown &= tuples.mask & 0x0300 == 0
     there = hinted_makers(begins, tuples.mask) != NEVER
     takers = takers_of(tuples.xmax, tuples.mask, xids)
-    ends = xids.commit_lsns(takers)
+    ends = xids.ends_by_now(takers)
     taken = ends == ASSUMED
     lasts = hinted_takers(ends, takers, tuples.mask) == NEVER
     taken &= there & (tuples.mask & XMAX_COMMITTED == 0)

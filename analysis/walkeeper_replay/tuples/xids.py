@@ -12,8 +12,10 @@ its CREATE_ID record or from the backup. Otherwise it is NOT_KNOWN, and ASSUMED 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy, deepcopy
 from struct import unpack_from
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -31,7 +33,7 @@ _CHUNK_BITS = 16
 _CHUNK = 1 << _CHUNK_BITS
 _UPDATES_FROM = 4  # MultiXactStatusNoKeyUpdate
 FIRST_NORMAL, FROZEN, BOOTSTRAP = 3, 2, 1
-_UNKNOWN = -2
+UNKNOWN = -2
 NOT_KNOWN = -1
 """Instead of an xid: a transaction that ended before the WAL, or had begun before it."""
 
@@ -86,8 +88,7 @@ class Xids:
         rolled_back = ended.end_lsns == ROLLED_BACK
         self._set(ended.xids, np.where(rolled_back, NEVER, ended.end_lsns))
         if self._keeps:
-            columns = (ended.xids, ended.end_lsns, ended.times, ended.tops)
-            self.commits.add(*(column[~rolled_back] for column in columns))
+            self.commits.take(ended)
 
     @property
     def is_settled(self) -> bool:
@@ -135,7 +136,7 @@ class Xids:
             chunk = self._chunks.get(number)
             if chunk is not None:
                 own = values // _CHUNK == number
-                ended[own] = chunk[values[own] % _CHUNK] != _UNKNOWN
+                ended[own] = chunk[values[own] % _CHUNK] != UNKNOWN
         return ended
 
     def forget_commits(self, lsn: int) -> None:
@@ -180,31 +181,51 @@ class Xids:
         for number in np.unique(xids // _CHUNK).tolist():
             chunk = self._chunks.get(number)
             if chunk is None:
-                chunk = self._chunks[number] = np.full(_CHUNK, _UNKNOWN, np.int64)
+                chunk = self._chunks[number] = np.full(_CHUNK, UNKNOWN, np.int64)
             own = xids // _CHUNK == number
             chunk[xids[own] % _CHUNK] = values[own]
 
     def commit_lsns(self, xids: Column) -> Column:
         """Return int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
         xids = xids.astype(np.int64)
-        if self._lookup is None:
-            self._lookup = self._looked_up()
-        rows, every = self._lookup
-        found: Column = every[rows[xids >> _CHUNK_BITS], xids & _CHUNK - 1]
+        found = self._found(xids)
         found[xids == 0] = NEVER
         found[xids == NOT_KNOWN] = ASSUMED
-        unknown = np.flatnonzero(found == _UNKNOWN)
+        unknown = np.flatnonzero(found == UNKNOWN)
         if len(unknown):
             unique, back = np.unique(xids[unknown], return_inverse=True)
             answers = np.array([self._older(xid) for xid in unique.tolist()], np.int64)
             found[unknown] = answers[back]
         return found
 
+    def ends_by_now(self, xids: Column) -> Column:
+        """Return `commit_lsns`, for callers to whom any LSN up to here is as good as another."""
+        return self.commit_lsns(xids)
+
+    def commit_rows(self, xids: Column) -> Column:
+        """Return the row of each transaction in `commits`, or -1 without a commit."""
+        return self.commits.rows(xids)
+
+    def with_commits(self, several: Iterable[Ended]) -> Self:
+        """Return a copy whose `commits` have these, too."""
+        made = copy(self)
+        made.commits = deepcopy(self.commits)
+        for ended in several:
+            made.commits.take(ended)
+        return made
+
+    def _found(self, xids: Column) -> Column:
+        if self._lookup is None:
+            self._lookup = self._looked_up()
+        rows, every = self._lookup
+        found: Column = every[rows[xids >> _CHUNK_BITS], xids & _CHUNK - 1]
+        return found
+
     def _looked_up(self) -> tuple[Column, Column]:
         """Return the row of each chunk's number, and the rows; 0 is that of all other chunks."""
         rows = np.zeros((1 << 32) // _CHUNK, np.int64)
         rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
-        return rows, np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
+        return rows, np.stack([np.full(_CHUNK, UNKNOWN, np.int64), *self._chunks.values()])
 
     def _older(self, xid: int) -> int:
         """Return the end of a transaction that no record ends."""

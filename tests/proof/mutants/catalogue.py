@@ -18,6 +18,7 @@ from tests.proof.mutants.fast_primary import FAST_PRIMARY
 from tests.proof.mutants.fast_stream import FAST_STREAM
 from tests.proof.mutants.flooding import FLOODING
 from tests.proof.mutants.gating import GATING
+from tests.proof.mutants.knowing_few import KNOWING_FEW
 from tests.proof.mutants.late import LATE
 from tests.proof.mutants.leading import LEADING
 from tests.proof.mutants.learning import LEARNERS
@@ -86,4 +87,5 @@ MUTANTS = (
     *REDOING,
     *STREAMING,
     *SPARKS,
+    *KNOWING_FEW,
 )
