@@ -19,8 +19,7 @@ from walkeeper_safekeeper.storage import wal_store
 def test_wal_that_a_slot_lacks_stays_in_the_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, maker, log = Bench(), made_wal(7 * SEGMENT_BYTES), FakeLog()
     settings = SafekeeperSettings(1, "", ("", 0))
-    retention = LogRetention(cast(ReadableLog, log), bench.driver, settings, lambda: None)
-    bench.driver.wanted_lsn = retention.wanted_lsn
+    LogRetention(cast(ReadableLog, log), bench.driver, settings, lambda: None)
     dropped: list[str] = []
     monkeypatch.setattr(wal_store, "CACHED_BYTES", SEGMENT_BYTES)
     monkeypatch.setattr(bench.disk, "drop_cached", dropped.append)

@@ -137,8 +137,6 @@ class HostedLog:
         copies = TableCopies(self._settings.copy_dsns)
         self.readable = ReadableLog(self.cluster, driver, folder, slots, copies)
         self._retention = LogRetention(self.readable, driver, self._settings, self._archived_lsn)
-        if self.readable.logical is None:
-            driver.wanted_lsn = self._retention.wanted_lsn
         reserved = await call(reader, folder.load_reserved)
         self.timelines = TimelineGrants(driver.acceptor, reserved, write_reserved)
 

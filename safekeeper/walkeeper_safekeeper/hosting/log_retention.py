@@ -38,6 +38,8 @@ class LogRetention:
     ) -> None:
         self._readable, self._driver, self._settings = readable, driver, settings
         self._archived_lsn = archived_lsn
+        if readable.logical is None:
+            driver.wanted_lsn = self.wanted_lsn
 
     def copied_lsn(self) -> Lsn:
         """Return from where on a physical log copies WAL that it lacks from other members."""

@@ -122,8 +122,7 @@ class Scrub:
             segment_lsn = at_lsn.round_down(store.segment_bytes)
             if segment_lsn != dropped_lsn:
                 dropped_lsn = segment_lsn
-                name = store.name_of(at_lsn)
-                await call(self._reader, partial(store.disk.drop_cached, name))
+                await call(self._reader, partial(store.drop_cached, at_lsn))
             begin_lsn = at_lsn
             found = await call(self._reader, partial(step, store, at_lsn, end_lsn))
             if found.flaw is not None:
