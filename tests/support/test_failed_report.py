@@ -28,7 +28,7 @@ def test_of_a_cluster(cluster):
 
 
 def test_a_failed_test_has_what_its_daemons_said(tmp_path: Path) -> None:
-    file = tmp_path / "test_failing.py"
+    file = tmp_path / "failing.py"
     file.write_text(FAILING)
     words = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-q", str(file)]
     ended = subprocess.run(

@@ -40,6 +40,7 @@ from tests.support.program_parser import program_parser
 from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 from walkeeper_common.lsn import parse_segment_name, segment_name
+from walkeeper_lab.bench.pairs import order_of
 
 MB = 1 << 20
 SEGMENT_BYTES = 16 * MB
@@ -171,8 +172,8 @@ def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
                         restoring, backup, f"{restore} --prefetch 0 %f %p", whole
                     ),
                 }  # fmt: skip
-                for name, measured in list(runs.items())[:: 1 - number % 2 * 2]:
-                    found.setdefault(name, []).append(round(measured(), 2))
+                for name in order_of(list(runs), number):
+                    found.setdefault(name, []).append(round(runs[name](), 2))
                     say(f"round {number + 1}: {name}: {found[name][-1]}")
             shutil.rmtree(wal)
         backup.delete()
