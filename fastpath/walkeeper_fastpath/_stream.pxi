@@ -23,6 +23,14 @@ cdef class StreamPath:
     cdef uint64_t wal_bytes_max, in_flight_bytes_max, unsettled_bytes_max, unsettled_bytes
     cdef bint has_news, is_notified
     cdef int put_offs  # since `settled`
+    cdef int bunched  # the index of the member that is sent WAL in bunches, or -1
+    cdef list bunch  # WAL that it is to be sent, from bunch_lsn on
+    cdef uint64_t bunch_lsn, asked_lsn, late_lsn
+    cdef Py_ssize_t bunch_bytes, bunch_bytes_max
+    cdef int bunch_appends  # since the leader was asked for `release`, or 0
+    cdef bint was_needed
+    cdef int behind[MEMBERS_MAX]
+    cdef int commits
     cdef list channels, sent
     cdef object leader, waiting  # the driver, until the template is void, and its events
     cdef PrimaryPath primary
@@ -69,6 +77,7 @@ cdef class StreamPath:
         self.unsettled_bytes_max, self.unsettled_bytes = expected.unsettled_bytes_max, 0
         self.feedback = expected.feedback
         self.channels, self.sent = [Channel(one) for one in connections], []
+        self.bunched, self.bunch, self.bunch_bytes_max = -1, [], expected.bunch_bytes_max
 
     def lead(self, leader):
         self.leader, self.waiting = leader, leader.waiting
@@ -100,7 +109,10 @@ cdef class StreamPath:
             return False
         leader.is_running = True
         try:
+            asks = not self.bunch_appends
             is_sent = self.send(begin_lsn, wal)
+            if asks and self.bunch_appends:
+                leader.on_bunch()
             if is_sent:
                 self.notify(leader)
         finally:
@@ -177,20 +189,92 @@ cdef class StreamPath:
         for i in range(self.member_count):
             if begin_lsn - self.flush_lsns[i] >= self.in_flight_bytes_max:
                 return False
-        crc = crc_of(wal, size)
-        put_be32(self.head, <uint32_t>(APPEND_BYTES - LENGTH_BYTES + size))
-        put_be64(self.head + BEGIN_AT, begin_lsn)
-        put_be64(self.head + END_AT, begin_lsn + <uint64_t>size)
-        put_be64(self.head + COMMIT_AT, self.commit_lsn)
-        put_be64(self.head + RESTART_AT, self.restart_lsn)
-        put_be32(self.head + CRC_AT, <uint32_t>crc)
+        crc = self.fill(self.head, begin_lsn, wal, size)
         self.end_lsn = begin_lsn + <uint64_t>size
         self.sent_commit_lsn, self.has_news = self.commit_lsn, True
         self.unsettled_bytes += <uint64_t>size
         self.sent.append((held, crc))
-        for channel in self.channels:
-            (<Channel>channel).write(self.head, APPEND_BYTES, wal, size, held)
+        for i in range(self.member_count):
+            if i != self.bunched:
+                (<Channel>self.channels[i]).write(self.head, APPEND_BYTES, wal, size, held)
+        if self.bunched >= 0:
+            self.add_to_bunch(begin_lsn, wal, size, held)
         return True
+
+    cdef uint64_t fill(
+        self, unsigned char *head, uint64_t begin_lsn, const unsigned char *wal, Py_ssize_t size
+    ) except? 0:
+        """Make `head` that of an append of this WAL; return the CRC."""
+        cdef uint64_t crc = crc_of(wal, size)
+        put_be32(head, <uint32_t>(APPEND_BYTES - LENGTH_BYTES + size))
+        put_be64(head + BEGIN_AT, begin_lsn)
+        put_be64(head + END_AT, begin_lsn + <uint64_t>size)
+        put_be64(head + COMMIT_AT, self.commit_lsn)
+        put_be64(head + RESTART_AT, self.restart_lsn)
+        put_be32(head + CRC_AT, <uint32_t>crc)
+        return crc
+
+    cdef int add_to_bunch(
+        self, uint64_t begin_lsn, const unsigned char *wal, Py_ssize_t size, memoryview held
+    ) except -1:
+        """Keep WAL for the bunched member; send it what is too much to keep."""
+        if self.bunch_bytes + size > self.bunch_bytes_max:
+            self.send_bunch()
+        if size > self.bunch_bytes_max:
+            (<Channel>self.channels[self.bunched]).write(self.head, APPEND_BYTES, wal, size, held)
+            return 0
+        if not self.bunch:
+            self.bunch_lsn = begin_lsn
+        if not self.bunch_appends:
+            self.asked_lsn = self.end_lsn
+        self.bunch.append(held)
+        self.bunch_bytes += size
+        self.bunch_appends += 1
+        return 0
+
+    cdef int send_bunch(self) except -1:
+        """Send the bunched member all that it was not sent yet, as one append."""
+        cdef unsigned char head[APPEND_BYTES]
+        cdef Py_buffer data
+        cdef list bunch = self.bunch
+        if not bunch:
+            return 0
+        self.bunch, self.bunch_bytes = [], 0
+        wal = bunch[0] if len(bunch) == 1 else memoryview(b"".join(bunch))
+        memcpy(head, self.head, APPEND_BYTES)
+        PyObject_GetBuffer(wal, &data, PyBUF_SIMPLE)
+        try:
+            self.fill(head, self.bunch_lsn, <const unsigned char *>data.buf, data.len)
+            (<Channel>self.channels[self.bunched]).write(
+                head, APPEND_BYTES, <const unsigned char *>data.buf, data.len, wal
+            )
+        finally:
+            PyBuffer_Release(&data)
+        return 0
+
+    def bunch_for(self, link):
+        cdef int i
+        self.send_bunch()
+        self.bunched = -1
+        for i in range(self.member_count):
+            if self.links[i] == link:
+                self.bunched = i
+
+    def release(self):
+        cdef int appends = self.bunch_appends
+        self.late_lsn = self.asked_lsn if appends and self.commit_lsn < self.asked_lsn else 0
+        was_needed = self.was_needed or (appends == 1 and self.late_lsn != 0)
+        self.was_needed, self.bunch_appends = False, 0
+        self.send_bunch()
+        return appends, was_needed
+
+    def behind_commits(self):
+        cdef int i
+        commits, self.commits = self.commits, 0
+        behind = [(self.links[i], self.behind[i]) for i in range(self.member_count)]
+        for i in range(self.member_count):
+            self.behind[i] = 0
+        return commits, behind
 
     def take(self, int link, bytearray memory not None, Py_ssize_t size):
         cdef uint64_t report_lsn = 0
@@ -202,7 +286,7 @@ cdef class StreamPath:
         """Take whole acks. `report_lsn` becomes the LSN to report if commit_lsn moves."""
         cdef int i
         cdef Py_ssize_t at
-        cdef uint64_t flush_lsn, durable_commit_lsn = 0
+        cdef uint64_t flush_lsn, before_lsn, durable_commit_lsn = 0
         cdef const unsigned char *frame = <const unsigned char *>PyByteArray_AS_STRING(memory)
         if not 0 <= size <= PyByteArray_GET_SIZE(memory):
             raise ValueError(f"{size=} {len(memory)=}")
@@ -230,11 +314,24 @@ cdef class StreamPath:
             return False
         self.flush_lsns[i], self.durable_commit_lsns[i] = flush_lsn, durable_commit_lsn
         self.has_acked[i] = self.has_news = True
+        before_lsn = self.commit_lsn
         if self.commit_moves():
+            self.count_commit(i, before_lsn)
             flush_lsn = min(self.commit_lsn, self.end_lsn)
             if flush_lsn >= self.start_lsn:
                 report_lsn[0] = flush_lsn
         return True
+
+    cdef int count_commit(self, int by, uint64_t before_lsn) except -1:
+        """Count who was behind; end the bunches if WAL of before `release` waited for theirs."""
+        cdef int i
+        self.commits += 1
+        for i in range(self.member_count):
+            self.behind[i] += self.flush_lsns[i] < self.commit_lsn
+        if by == self.bunched and before_lsn < self.late_lsn:
+            self.send_bunch()
+            self.bunched, self.was_needed = -1, True
+        return 0
 
     cdef bint commit_moves(self) noexcept:
         """Move commit_lsn to what a quorum of each set has in this term (R10)."""
@@ -289,6 +386,7 @@ cdef class StreamPath:
 
     def settled(self):
         cdef int i
+        self.send_bunch()
         if not self.has_news:
             return None
         acks = [

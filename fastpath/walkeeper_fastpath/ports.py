@@ -59,6 +59,8 @@ class ExpectedFrames(Protocol):
     def unsettled_bytes_max(self) -> int: ...
     @property
     def feedback(self) -> object: ...
+    @property
+    def bunch_bytes_max(self) -> int: ...
 
 
 class Pace(Protocol):
@@ -208,6 +210,10 @@ class Leading(Protocol):
         """Take the note that a quorum has all WAL that was sent, if there are standbys."""
         ...
 
+    def on_bunch(self) -> object:
+        """Take the note that WAL is kept back, and call `release` soon."""
+        ...
+
     def report(self, commit_lsn: int, feedback: Sequence[Feedback], /) -> object: ...
 
 
@@ -238,6 +244,22 @@ class FastStream(Protocol):
 
     def end(self) -> None:
         """Take nothing more: the template is void. `settled` goes on to work."""
+        ...
+
+    def bunch_for(self, link: int | None, /) -> None:
+        """Send WAL to this link in bunches from now on, and to all others at once.
+
+        `settled` sends a bunch first. If a commit has to wait for a bunch, all get WAL at once."""
+        ...
+
+    def release(self) -> tuple[int, bool]:
+        """Send the bunch.
+
+        Return the appends in bunches since the last call, and whether a commit waited for one."""
+        ...
+
+    def behind_commits(self) -> tuple[int, Sequence[tuple[int, int]]]:
+        """Return how often commit_lsn moved since the last call, and how often each link lagged."""
         ...
 
     def stream(self, begin_lsn: int, wal: memoryview, /) -> bool:

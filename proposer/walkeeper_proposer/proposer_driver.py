@@ -18,6 +18,7 @@ from walkeeper_common.operator_text.severity import Severity
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import Answering, FastStream, Feeding
+from walkeeper_proposer.bunches import Bunches
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -42,6 +43,7 @@ from walkeeper_proposer.consensus.proposer_events import (
 )
 
 ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
+BUNCH_S = 0.005  # the most time for which WAL is kept back from one safekeeper
 SETTLE_S = 0.002  # how much later the core may learn of what the fast path did, or ANNOUNCE_S
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
@@ -106,16 +108,19 @@ class Driver:
         around: Surroundings,
         announce_s: float = ANNOUNCE_S,
         fast: MakeFastStream | None = None,
+        bunches: Bunches | None = None,
     ) -> None:
         """Make a driver; with `announce_s` 0, standbys learn of each commit at once.
 
-        Without `fast`, all WAL and all acks take the slow path."""
+        Without `fast`, all WAL and all acks take the slow path, and there are no bunches."""
         self.core, self._announce_s = core, announce_s
         self._make_fast = fast
         self._links, self._primary, self._around = links, primary, around
         self.waiting: deque[Event] = deque()
         self.is_running = False  # then events wait
         self._fast: FastStream | None = None  # while no other event comes
+        self._bunches = bunches or Bunches()
+        self._may_wait: Sequence[int] = ()
         self._is_settling = False  # the core learns soon of what the fast path has done
         self._is_announcing = False  # AnnounceDue comes soon, and the core learns of it then
         self.has_standbys = False
@@ -143,6 +148,8 @@ class Driver:
             self._fast = fast = self._make_fast(expected, connections)
             self.has_standbys = any(feedback.apply_lsn for feedback in expected.feedback)
             fast.lead(self)
+            self._may_wait = expected.may_wait
+            self._bunch(fast)
             for link, connection in zip(expected.links, connections, strict=True):
                 connection.receive_first(partial(fast.acknowledge, link))
             self._primary.stream_first(fast)
@@ -159,6 +166,21 @@ class Driver:
             self._is_settling = True
             self._around.after(SETTLE_S, self._settle)
 
+    def on_bunch(self) -> None:
+        """Let the link that gets bunches have its WAL soon."""
+        self._around.after(BUNCH_S, partial(self._release_bunch, self._fast))
+
+    def _release_bunch(self, fast: FastStream | None) -> None:
+        if fast is not None and fast is self._fast:
+            appends, was_needed = fast.release()
+            self._bunches.judge(appends, was_needed=was_needed)
+            self._bunch(fast)
+
+    def _bunch(self, fast: FastStream) -> None:
+        """Send WAL in bunches to the link that was chosen, if the others commit without it."""
+        link = self._bunches.link
+        fast.bunch_for(link if link in self._may_wait else None)
+
     def on_idle(self) -> None:
         """Let the core learn of a commit at once: its standbys wait, and no append will tell."""
         self._hear_fast()
@@ -172,6 +194,9 @@ class Driver:
     def _announce(self) -> None:
         """Let the core announce commit_lsn, unless all that it would do is ask for this again."""
         fast = None if self.is_running else self._fast
+        if fast is not None and self._bunches.link is None:
+            self._bunches.learn(*fast.behind_commits(), self._may_wait)
+            self._bunch(fast)
         if fast is not None and fast.puts_off():
             self._around.after(self._announce_s, self._announce)
             return

@@ -26,6 +26,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_fastpath.ports import FastStream
 from walkeeper_fastpath.switch import stream_path
+from walkeeper_proposer.bunches import PATIENCE_MIN, Bunches
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.expected_stream import ExpectedStream, expected_stream
 from walkeeper_proposer.consensus.leadership import Leader
@@ -97,7 +98,13 @@ class Surroundings:
 class Leading:
     """A proposer that leads three members; all have attached, and WAL comes from the primary."""
 
-    def __init__(self, purpose: Purpose = Purpose.ATTACH, *, is_fast: bool = True) -> None:
+    def __init__(
+        self,
+        purpose: Purpose = Purpose.ATTACH,
+        *,
+        is_fast: bool = True,
+        patience: int = PATIENCE_MIN,
+    ) -> None:
         campaign = Campaign("main", B.proposer_id, 3, purpose, window_bytes_max=12_000_000)
         self.core = Proposer(campaign)
         self.core.phase, self.core.ballot, self.core.configuration = Phase.LEADING, B, OLD
@@ -110,7 +117,14 @@ class Leading:
         self.around = Surroundings()
         ports = self.around
         fast = stream_path() if is_fast else None
-        self.driver = Driver(self.core, links=ports, primary=ports, around=ports, fast=fast)
+        self.driver = Driver(
+            self.core,
+            links=ports,
+            primary=ports,
+            around=ports,
+            fast=fast,
+            bunches=Bunches(patience),
+        )
 
     def settle(self) -> None:
         """Let the core learn of all that the fast path has done."""
@@ -148,11 +162,14 @@ def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendRespon
     return acks
 
 
+@pytest.mark.parametrize("patience", [PATIENCE_MIN, 1])
 @pytest.mark.parametrize("seed", range(20))
-def test_both_paths_end_in_the_same_state_and_say_the_same(seed: int) -> None:
-    """In half of the runs the core learns of nothing before it has to."""
+def test_both_paths_end_in_the_same_state_and_say_the_same(seed: int, patience: int) -> None:
+    """In half of the runs the core learns of nothing before it has to.
+
+    With little patience one safekeeper gets WAL in bunches."""
     random, taken, is_late = Random(seed), Counter[str](), seed % 2 == 1
-    fast, slow = Leading(), Leading(is_fast=False)
+    fast, slow = Leading(patience=patience), Leading(is_fast=False)
     for _ in range(200):
         link = random.randrange(3)
         acks = drawn_acks(slow, link, random)

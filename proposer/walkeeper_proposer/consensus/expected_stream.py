@@ -32,6 +32,7 @@ from walkeeper_proposer.consensus.campaign import Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import (
     APPEND_BYTES_MAX,
+    BUNCH_BYTES_MAX,
     IN_FLIGHT_BYTES_MAX,
     Member,
     Stage,
@@ -47,6 +48,7 @@ class ExpectedStream:
     `acks`: the frame of each member's last ack, in the order of `links`.
     `sets`: the ack quorum of each set, and its members as indexes in `links`. -1 counts zero.
     `zones`: how many zones each set counts, or 0, and the number of each member's zone.
+    `may_wait`: the links without which the others commit, so that one may be sent WAL in bunches.
     """
 
     append: bytes
@@ -57,6 +59,8 @@ class ExpectedStream:
     restart_lsn_max: Lsn
     feedback: tuple[Feedback, ...]
     zones: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    may_wait: tuple[int, ...] = ()
+    bunch_bytes_max: int = BUNCH_BYTES_MAX
     wal_bytes_max: int = APPEND_BYTES_MAX
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     unsettled_bytes_max: int = IN_FLIGHT_BYTES_MAX
@@ -90,9 +94,18 @@ def expected_stream(proposer: Proposer) -> ExpectedStream | None:
             for each, counted in leader.counted()
         ),
         zones=tuple(counted_zones(each) for each, _ in leader.counted()),
+        may_wait=tuple(m.link for m in members if _may_wait(leader, m)),
         start_lsn=leader.start_lsn,
         restart_lsn_max=min(leader.restart_lsn_max, leader.held_lsn),
         feedback=leader.feedback(),
+    )
+
+
+def _may_wait(leader: Leader, member: Member) -> bool:
+    """Return True if the others, all that have attached, commit what they have without it."""
+    return all(
+        each.acknowledged([Lsn(m.attached and m is not member) for m in counted])
+        for each, counted in leader.counted()
     )
 
 

@@ -32,6 +32,7 @@ APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes 
 LATE_TICKS = 2  # an append that is not acknowledged for so long is late
 GROW_APPENDS = 16  # acknowledged appends of a lowered limit, after which it is doubled
 IN_FLIGHT_BYTES_MAX = 8 << 20
+BUNCH_BYTES_MAX = 32 << 10  # the most WAL that is kept back from a safekeeper (bunches.py)
 DONOR_READS_MAX = 4
 LEARNER_BYTES_MAX = 4 << 30  # the most WAL that is kept for a safekeeper that is no member yet
 SILENT_TICKS_MAX = 10

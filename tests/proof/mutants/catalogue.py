@@ -6,6 +6,7 @@ from tests.proof.mutants.access import ACCESS
 from tests.proof.mutants.analysing import ANALYSING
 from tests.proof.mutants.ancestry import ANCESTRY
 from tests.proof.mutants.appending import APPENDING
+from tests.proof.mutants.bunching import BUNCHING
 from tests.proof.mutants.closing import CLOSING
 from tests.proof.mutants.commanding import COMMANDING
 from tests.proof.mutants.copying import COPYING
@@ -51,6 +52,7 @@ MUTANTS = (
     *APPENDING,
     *FAST_APPENDS,
     *FAST_STREAM,
+    *BUNCHING,
     *FAST_PRIMARY,
     *READING,
     *FAILING,

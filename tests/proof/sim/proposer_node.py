@@ -21,6 +21,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_fastpath.ports import FastStream, TakeFrames
 from walkeeper_fastpath.switch import stream_path
+from walkeeper_proposer.bunches import Bunches
 from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
@@ -105,7 +106,10 @@ class ProposerNode(ProposerClaims):
         self.core = Proposer(campaign)
         fast = stream_path() if self.world.options.has_fast_stream else None
         self._copied = PrimaryStream(self) if fast is not None else None
-        self.driver = Driver(self.core, links=self, primary=self, around=self, fast=fast)
+        bunches = Bunches(self.world.options.patience)
+        self.driver = Driver(
+            self.core, links=self, primary=self, around=self, fast=fast, bunches=bunches
+        )
         flags = f"take_over={take_over} resume={resumes}"
         self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
         for link in range(len(safekeepers)):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypedDict
 
+from walkeeper_proposer.bunches import PATIENCE_MIN
+
 # Members and ack quorum; the usual ones more often.
 QUORUMS = (
     *((3, 2),) * 10, (5, 3), (5, 3), (5, 2), (5, 2), (5, 4), (5, 4), (1, 1), (2, 2), (2, 1),
@@ -82,6 +84,7 @@ class Options:
     quick_disks: float  # the share of appends that are written as they arrive
     bunch_ms: int  # how much later the core learns of them
     has_fast_stream: bool  # the proposers have the compiled fast path
+    patience: int  # how many commits come before one safekeeper gets WAL in bunches
     replaces: bool = False  # see AskedOptions
     cancels: bool = False  # see AskedOptions
     is_busy: bool = False  # see AskedOptions
@@ -148,6 +151,7 @@ class Options:
             safety_s=random.choice((30, 60)) + (20 if plots else 0),
             quick_disks=_aside(random).choice((0.0, 0.0, 0.0, 0.8)),
             has_fast_stream=Random(_aside(random).random() + 2).random() < 0.5,
+            patience=Random(_aside(random).random() + 3).choice((1, 4, PATIENCE_MIN)),
             bunch_ms=Random(_aside(random).random() + 1).choice((0, 0, 5, 50)),
             terms_max=Random(_aside(random).random()).choice((1, 1, 3, 1000)),
         )
