@@ -15,7 +15,6 @@ import numpy as np
 from walkeeper_history.rows.ended import Ended
 from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.store import Relation
-from walkeeper_wal.sources.reading import Batch
 
 
 class FewHeapFiles(HeapFiles):
@@ -38,17 +37,18 @@ class FewHeapFiles(HeapFiles):
             found.setdefault(relation, set()).update(ended.xids.tolist())
         return found
 
-    def add_files(self, batch: Batch) -> None:
-        """Take the files that a batch makes and drops, without the changes of rows."""
-        before = len(self.dropped)
-        super().add_files(batch)
-        self._droppers = set(list(self.dropped.values())[before:])
+    def drop(self, relations: list[Relation], top: int) -> None:
+        """Note the files that a transaction dropped."""
+        super().drop(relations, top)
+        if relations:
+            self._droppers.add(top)
 
     def settle(self, ended: Ended) -> None:
         """Take the ends of a batch, after its files and its changes."""
         ended = ended.chosen(np.argsort(ended.xids, kind="stable"))
         if self._droppers:
             self._dropping.append(ended.chosen(np.isin(ended.xids, list(self._droppers))))
+            self._droppers.clear()
         for relation, pieces in list(self._changed.items()):
             xids = np.unique(np.concatenate(pieces))
             rows = np.searchsorted(ended.xids, xids)

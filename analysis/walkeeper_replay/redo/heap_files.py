@@ -77,7 +77,11 @@ class HeapFiles:
         self.made.update(makers_of_files(batch))
         for row, top, ending in detailed_endings(batch):
             if int(kind[row]) & 7 in _XACT_COMMITS:
-                self.dropped.update({Relation(*place): top for place in ending.dropped})
+                self.drop([Relation(*place) for place in ending.dropped], top)
+
+    def drop(self, relations: list[Relation], top: int) -> None:
+        """Note the files that a transaction dropped."""
+        self.dropped.update(dict.fromkeys(relations, top))
 
     def note(self, found: Column) -> None:
         """Take the rows of `heap_changes`."""

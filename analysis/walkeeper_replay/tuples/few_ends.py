@@ -1,7 +1,7 @@
 """Xids in little memory: when some transactions ended, and how all others did.
 
     xids.add(batch)                          as Xids, of batches with the control records
-    xids.keep(ended)                         the ends of further transactions, at any time
+    xids.ends_by_now(array of xids)          as commit_lsns, but WITHIN for a commit without a place
 
 Contract: the place and the time are known of a transaction that has records of blocks or of whole
 files in the batches. They are also known of one that may have begun before the WAL, and of their
@@ -15,8 +15,8 @@ import numpy as np
 
 from walkeeper_history.rows.ended import ROLLED_BACK, Ended
 from walkeeper_replay.redo.chosen_records import WHOLE_FILES
+from walkeeper_replay.tuples import outcomes
 from walkeeper_replay.tuples.commits import Commits
-from walkeeper_replay.tuples.outcomes import COMMITTED, Outcomes
 from walkeeper_replay.tuples.xids import NEVER, UNKNOWN, Statuses, Xids
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.sources.reading import Batch
@@ -37,7 +37,7 @@ class FewEnds(Xids):
     ) -> None:
         super().__init__(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
         self._named: Column = np.empty(0, np.int64)
-        self._few, self._others = Commits(), Outcomes()
+        self._few, self._outcomes = Commits(), outcomes.Outcomes()
 
     def add(self, batch: Batch) -> None:
         """Take the records of a batch, in the order of the log."""
@@ -48,14 +48,10 @@ class FewEnds(Xids):
         """Note ended transactions, each by what is to be known of it."""
         kept = np.isin(ended.xids, self._named) | self._may_be_of_start(ended.xids)
         kept |= np.isin(ended.tops, ended.tops[kept])
-        kept |= self._few.rows(ended.xids) >= 0  # the number of an earlier one: both stay in order
         self._named = np.setdiff1d(self._named, ended.xids)
-        self._others.note(ended.xids[~kept], ended.end_lsns[~kept] != ROLLED_BACK)
-        self.keep(ended.chosen(kept))
-
-    def keep(self, ended: Ended) -> None:
-        """Note the place and the time of these ends."""
-        super().take(ended)
+        others = np.where(ended.end_lsns != ROLLED_BACK, outcomes.COMMITTED, outcomes.ROLLED_BACK)
+        self._outcomes.note(ended.xids, np.where(kept, outcomes.ELSEWHERE, others))
+        super().take(ended.chosen(kept))
 
     def ends_by_now(self, xids: Column) -> Column:
         """Return what `commit_lsns` does, but WITHIN for a commit whose place is not known."""
@@ -70,7 +66,8 @@ class FewEnds(Xids):
     def commit_rows(self, xids: Column) -> Column:
         """Return the row of each transaction in `commits`, or -1 without a commit."""
         rows = super().commit_rows(xids)
-        self._require(xids, (rows < 0) & (self._others.of(xids.astype(np.int64)) == COMMITTED))
+        codes = self._outcomes.of(xids.astype(np.int64))
+        self._require(xids, (rows < 0) & (codes == outcomes.COMMITTED))
         return rows
 
     def _may_be_of_start(self, xids: Column) -> Column:
@@ -85,9 +82,9 @@ class FewEnds(Xids):
 
     def _found(self, xids: Column) -> Column:
         known = self._few.columns.end_lsn
-        rows, codes = self._few.rows(xids), self._others.of(xids)
-        others = np.array([UNKNOWN, WITHIN, NEVER], np.int64)[codes]
-        found: Column = np.where(rows >= 0, np.append(known, 0)[rows], others)
+        rows, codes = self._few.rows(xids), self._outcomes.of(xids)
+        others = np.array([UNKNOWN, WITHIN, NEVER, UNKNOWN], np.int64)[codes]
+        found: Column = np.where(codes == outcomes.ELSEWHERE, np.append(known, 0)[rows], others)
         return found
 
     def _require(self, xids: Column, lacking: Column) -> None:

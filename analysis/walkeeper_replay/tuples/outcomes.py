@@ -1,10 +1,10 @@
 """How transactions ended, in two bits each, as PostgreSQL's pg_xact has it.
 
-    outcomes.note(xids, committed)           again and again, in the order of the log
-    outcomes.of(array of xids)               UNKNOWN, COMMITTED or ROLLED_BACK for each
+    outcomes.note(xids, codes)               again and again, in the order of the log
+    outcomes.of(array of xids)               UNKNOWN, COMMITTED, ROLLED_BACK or ELSEWHERE for each
 
-Contract: a later end of the same xid replaces the earlier one. Memory is 16 KiB for each CHUNK of
-transactions.
+ELSEWHERE is for an end that the caller keeps itself. Contract: a later end of the same xid replaces
+the earlier one. Memory is 16 KiB for each CHUNK of transactions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from walkeeper_wal.records.segment import Column
 
-UNKNOWN, COMMITTED, ROLLED_BACK = range(3)
+UNKNOWN, COMMITTED, ROLLED_BACK, ELSEWHERE = range(4)
 CHUNK = 1 << 16
 _A_BYTE, _BITS = 4, 2
 
@@ -24,9 +24,9 @@ class Outcomes:
     def __init__(self) -> None:
         self._chunks: dict[int, Column] = {}
 
-    def note(self, xids: Column, committed: Column) -> None:
-        """Note ends; `committed` is a mask."""
-        codes = np.where(committed, COMMITTED, ROLLED_BACK).astype(np.uint8)
+    def note(self, xids: Column, codes: Column) -> None:
+        """Note ends, each by its code."""
+        codes = codes.astype(np.uint8)
         for number in np.unique(xids // CHUNK).tolist():
             chunk = self._chunks.get(number)
             if chunk is None:

@@ -26,8 +26,7 @@ KNOWING_FEW = (
         (
             Edit(
                 "FewEnds.commit_rows",
-                "self._require(xids, (rows < 0) & "
-                "(self._others.of(xids.astype(np.int64)) == COMMITTED))",
+                "self._require(xids, (rows < 0) & (codes == outcomes.COMMITTED))",
                 "pass",
             ),
         ),
@@ -54,7 +53,13 @@ KNOWING_FEW = (
         "a-number-that-comes-again-is-forgotten",
         "few_ends",
         "the last end of an xid counts",
-        (Edit("FewEnds.take", "self._few.rows(ended.xids) >= 0", "False"),),
+        (
+            Edit(
+                "FewEnds._found",
+                "codes == outcomes.ELSEWHERE",
+                "rows >= 0",
+            ),
+        ),
         turns_red=FEW + "each_lookup_by_now_has_the_answer_of_all_ends",
         why_named=NO_TABLES,
     ),
