@@ -26,7 +26,7 @@ cdef class StreamPath:
     cdef int bunched  # the index of the member that is sent WAL in bunches, or -1
     cdef list bunch  # WAL that it is to be sent, from bunch_lsn on
     cdef uint64_t bunch_lsn, asked_lsn, late_lsn
-    cdef Py_ssize_t bunch_bytes, bunch_bytes_max
+    cdef Py_ssize_t bunch_bytes, bunched_bytes_max
     cdef int bunch_appends  # since the leader was asked for `release`, or 0
     cdef bint was_needed
     cdef int behind[MEMBERS_MAX]
@@ -77,7 +77,7 @@ cdef class StreamPath:
         self.unsettled_bytes_max, self.unsettled_bytes = expected.unsettled_bytes_max, 0
         self.feedback = expected.feedback
         self.channels, self.sent = [Channel(one) for one in connections], []
-        self.bunched, self.bunch, self.bunch_bytes_max = -1, [], expected.bunch_bytes_max
+        self.bunched, self.bunch, self.bunched_bytes_max = -1, [], expected.bunched_bytes_max
 
     def lead(self, leader):
         self.leader, self.waiting = leader, leader.waiting
@@ -218,9 +218,10 @@ cdef class StreamPath:
         self, uint64_t begin_lsn, const unsigned char *wal, Py_ssize_t size, memoryview held
     ) except -1:
         """Keep WAL for the bunched member; send it what is too much to keep."""
-        if self.bunch_bytes + size > self.bunch_bytes_max:
+        cdef bint is_long = size > self.bunched_bytes_max
+        if is_long or <uint64_t>(self.bunch_bytes + size) > self.wal_bytes_max:
             self.send_bunch()
-        if size > self.bunch_bytes_max:
+        if is_long:
             (<Channel>self.channels[self.bunched]).write(self.head, APPEND_BYTES, wal, size, held)
             return 0
         if not self.bunch:

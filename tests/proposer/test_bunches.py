@@ -15,7 +15,7 @@ from walkeeper_common.quorum import MemberSet
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_proposer.bunches import CALM_BUNCHES, PATIENCE_MAX, PATIENCE_MIN, Bunches
 from walkeeper_proposer.consensus.expected_stream import expected_stream
-from walkeeper_proposer.consensus.progress import BUNCH_BYTES_MAX
+from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, BUNCHED_BYTES_MAX
 from walkeeper_proposer.consensus.proposer_events import LinkLost, Tick, WalArrived
 
 pytestmark = NEEDS_FAST_PATH
@@ -137,12 +137,13 @@ def test_an_ack_for_which_no_commit_had_to_wait_ends_nothing() -> None:
 
 
 def test_a_bunch_has_a_bound_and_long_appends_go_to_all_at_once() -> None:
-    leading, lsn, size = bunching(), FIRST_LSN, BUNCH_BYTES_MAX - 100
-    end = stream(leading, lsn, size)
-    assert [link for link, _, _ in sent(leading)] == [0, 1]
-    more = stream(leading, end, 101)
-    assert sent(leading) == [(0, end, more), (1, end, more), (LAST, lsn, end)]
-    last = stream(leading, more, BUNCH_BYTES_MAX + 1)
+    leading, end = bunching(), FIRST_LSN
+    for _ in range(APPEND_BYTES_MAX // BUNCHED_BYTES_MAX):
+        end = stream(leading, end, BUNCHED_BYTES_MAX)
+    assert [link for link, _, _ in sent(leading)] == 4 * [0, 1]
+    more = stream(leading, end, 1)
+    assert sent(leading) == [(0, end, more), (1, end, more), (LAST, FIRST_LSN, end)]
+    last = stream(leading, more, BUNCHED_BYTES_MAX + 1)
     assert sent(leading) == [
         (0, more, last), (1, more, last), (LAST, end, more), (LAST, more, last)
     ]  # fmt: skip

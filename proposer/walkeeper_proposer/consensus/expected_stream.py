@@ -32,7 +32,7 @@ from walkeeper_proposer.consensus.campaign import Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import (
     APPEND_BYTES_MAX,
-    BUNCH_BYTES_MAX,
+    BUNCHED_BYTES_MAX,
     IN_FLIGHT_BYTES_MAX,
     Member,
     Stage,
@@ -60,7 +60,7 @@ class ExpectedStream:
     feedback: tuple[Feedback, ...]
     zones: tuple[tuple[int, tuple[int, ...]], ...] = ()
     may_wait: tuple[int, ...] = ()
-    bunch_bytes_max: int = BUNCH_BYTES_MAX
+    bunched_bytes_max: int = BUNCHED_BYTES_MAX
     wal_bytes_max: int = APPEND_BYTES_MAX
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     unsettled_bytes_max: int = IN_FLIGHT_BYTES_MAX

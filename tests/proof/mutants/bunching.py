@@ -80,8 +80,30 @@ BUNCHING = (
     Mutant(
         "bunch-without-bound",
         "R8",
-        "a bunch has a bound, so that WAL that comes fast is not kept back",
-        (FastEdit("if self.bunch_bytes + size > self.bunch_bytes_max:", "if False:", STREAM_PATH),),
+        "a bunch is one append, so it has an append's bound",
+        (
+            FastEdit(
+                "if is_long or <uint64_t>(self.bunch_bytes + size) > self.wal_bytes_max:",
+                "if is_long:",
+                STREAM_PATH,
+            ),
+        ),
+        turns_red=BUNCHES_TEST + "a_bunch_has_a_bound_and_long_appends_go_to_all_at_once",
+        why_named=COSTS_TIME,
+    ),
+    Mutant(
+        "bunch-of-long-appends",
+        "R8",
+        "a long append goes to all at once, so that WAL that comes fast is not kept back",
+        (FastEdit("size > self.bunched_bytes_max", "False", STREAM_PATH),),
+        turns_red=BUNCHES_TEST + "a_bunch_has_a_bound_and_long_appends_go_to_all_at_once",
+        why_named=COSTS_TIME,
+    ),
+    Mutant(
+        "long-append-before-the-bunch",
+        "R8",
+        "a bunch leaves before a later append that goes to all at once",
+        (FastEdit("if is_long or <uint64_t>", "if <uint64_t>", STREAM_PATH),),
         turns_red=BUNCHES_TEST + "a_bunch_has_a_bound_and_long_appends_go_to_all_at_once",
         why_named=COSTS_TIME,
     ),
