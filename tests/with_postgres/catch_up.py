@@ -2,6 +2,7 @@
 
     python -m tests.with_postgres.catch_up                          one pair of each
     python -m tests.with_postgres.catch_up --megabytes 1024 --rounds 5
+    python -m tests.with_postgres.catch_up --cold               restore and cp, from the disk alone
 
 Pairs, one after the other on the same WAL and the same base backup, so that what the machine does
 beside it meets both. The order turns with each round. The WAL is made of messages that replay does
@@ -41,6 +42,7 @@ from tests.support.restore_installation import installed
 from tests.support.waiting import wait_until
 from walkeeper_common.lsn import parse_segment_name, segment_name
 from walkeeper_lab.bench.pairs import order_of
+from walkeeper_lab.bench.rounds import FORGOTTEN_S
 
 MB = 1 << 20
 SEGMENT_BYTES = 16 * MB
@@ -49,8 +51,10 @@ PATIENCE_S = 300.0
 SLOT = "catch_up"
 READ_SLOT = f"READ_REPLICATION_SLOT {SLOT}"
 FILL = """
-SELECT pg_logical_emit_message(false, 'catch_up', repeat('x', %s)) FROM generate_series(1, %s)
+SELECT txid_current(), pg_logical_emit_message(false, 'catch_up', repeat('x', %s))
+FROM generate_series(1, %s)
 """
+"""Each of these commits. With a commit `restore` proves its branch, and then prefetches (R23)."""
 RECEIVED = "SELECT coalesce(pg_last_wal_receive_lsn(), '0/0')::text"
 REPLAYED = "SELECT coalesce(pg_last_wal_replay_lsn(), '0/0')::text"
 
@@ -143,7 +147,17 @@ def copied_segments(primary: PostgresServer) -> Path:
     return directory
 
 
-def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
+def from_disk(run: Callable[[], float], *directories: Path) -> float:
+    """Return the figure of a run that finds no segment of these directories in the page cache."""
+    os.sync()  # The kernel keeps what it has not written yet.
+    for path in (path for each in directories for path in each.rglob("?" * 24)):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    time.sleep(FORGOTTEN_S)
+    return run()
+
+
+def measure(megabytes: int, rounds: int, *, is_cold: bool) -> dict[str, list[float]]:
     """Return every figure of every round, by its name."""
     found: dict[str, list[float]] = {}
     keep = {"wal_keep_size": f"{megabytes + 512}MB", "max_wal_size": "20GB"}
@@ -151,7 +165,8 @@ def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
         backup = primary.base_backup()
         make_slots(primary, cluster)
         with installed() as walkeeper, primary.connect(options="") as connection:
-            connection.execute(FILL, (MESSAGE_BYTES, megabytes * MB // MESSAGE_BYTES))
+            for _ in range(megabytes * MB // SEGMENT_BYTES):
+                connection.execute(FILL, (MESSAGE_BYTES, SEGMENT_BYTES // MESSAGE_BYTES))
             primary.sql("SELECT pg_switch_wal()", "SELECT txid_current()")
             end = lsn_of(cluster.wait_all_equal(PATIENCE_S))
             whole = end - end % SEGMENT_BYTES - 1
@@ -172,6 +187,11 @@ def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
                         restoring, backup, f"{restore} --prefetch 0 %f %p", whole
                     ),
                 }  # fmt: skip
+                if is_cold:
+                    runs = {
+                        name: partial(from_disk, runs[name], wal, cluster.directory)
+                        for name in ("cp, segments/s", "restore, segments/s")
+                    }
                 for name in order_of(list(runs), number):
                     found.setdefault(name, []).append(round(runs[name](), 2))
                     say(f"round {number + 1}: {name}: {found[name][-1]}")
@@ -189,9 +209,10 @@ def main() -> None:
     parser = program_parser("tests.with_postgres.catch_up", __doc__)
     parser.add_argument("--megabytes", type=int, default=512, help="of WAL to catch up with")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--cold", action="store_true", help="read the WAL from the disk")
     parser.add_argument("--json", type=Path, help="write all figures there as well")
     options = parser.parse_args()
-    found = measure(options.megabytes, options.rounds)
+    found = measure(options.megabytes, options.rounds, is_cold=options.cold)
     for name, values in found.items():
         say(f"{median(values):10.1f}  {name}  (median of {values})")
     if options.json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -130,14 +131,9 @@ class Receivers:
             await self._forget()
 
     async def _forget(self) -> None:
-        """Drop the slots and files of the receivers, so that they begin anew the next time.
-
-        The other sides may write gigabytes meanwhile. To fetch these would measure nothing.
-        """
-        while await self._server.value(SLOTS_IN_USE, self._names):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
-        for name, directory in zip(self._names, self._directories, strict=True):
-            await self._server.value("SELECT pg_drop_replication_slot($1)", name)
+        """Drop the slots and files of the receivers, so that they begin anew the next time."""
+        await _drop_slots(self._server, self._names)
+        for directory in self._directories:
             for segment in directory.iterdir():
                 segment.unlink()
 
@@ -171,6 +167,7 @@ class Safekeepers:
             self._listens, self.addresses = beside._listens, beside.addresses
         daemons_of = daemons.safekeepers(directory, self._listens, options, environment, tls)
         self.victims = list(daemons_of.values())
+        self._directories = [daemons.data_directory(directory, each) for each in daemons_of]
         named = ["--cluster", cluster, "--slot", NAME, "--application-name", NAME]
         if tls is not None:
             named += tls.of_proposer()
@@ -193,6 +190,13 @@ class Safekeepers:
             await _wait_for(server, "")
             for child in (self._proposer, *self.victims):
                 await child.stop()
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """Drop the slot and the log, so that the safekeepers begin anew the next time."""
+        await _drop_slots(self._server, [NAME])
+        for directory in self._directories:
+            await asyncio.to_thread(shutil.rmtree, directory)
 
     async def _all_caught_up(self) -> None:
         """Wait for the slowest safekeeper, too: its WAL would take the disk from the commits."""
@@ -235,6 +239,18 @@ async def _wait_for(server: PostgreSQL, names: str) -> None:
     await server.value("SELECT pg_reload_conf()")
     while await server.value("SHOW synchronous_standby_names") != names:  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)
+
+
+async def _drop_slots(server: PostgreSQL, names: list[str]) -> None:
+    """Drop slots that receivers have just left.
+
+    The other sides may write gigabytes meanwhile. To fetch these would measure nothing, and commits
+    after it are slower.
+    """
+    while await server.value(SLOTS_IN_USE, names):  # noqa: ASYNC110
+        await asyncio.sleep(POLL_S)
+    for name in names:
+        await server.value("SELECT pg_drop_replication_slot($1)", name)
 
 
 async def _caught_up(server: PostgreSQL, names: list[str]) -> None:
