@@ -91,7 +91,7 @@ def test_a_state_of_other_parts_has_another_form() -> None:
         made += [f"{type(one).__name__}.{name}" for name in vars(one)]
     made += [f"{name} {oid}" for name, oid in OIDS.items()]
     digest = hashlib.blake2b("\n".join(sorted(made)).encode(), digest_size=8).hexdigest()
-    assert (page_file._FORM, digest) == ("change stream 9", "2ae4c36652141f31")
+    assert (page_file._FORM, digest) == ("change stream 10", "2ae4c36652141f31")
 
 
 def page(block: int, letter: bytes, *, of: int = 3, state: int = KNOWN) -> PageRow:
@@ -143,7 +143,7 @@ def test_the_form_of_a_state_changes_with_the_classes_that_it_names(tmp_path: Pa
     with closing(connect(path)) as file:
         ((form, state),) = file.execute("SELECT name, data FROM saved").fetchall()
     assert (form, classes_in(state)) == (
-        "change stream 9",
+        "change stream 10",
         {
             "walkeeper_replay.catalogs.growing_catalogs.GrowingCatalogs",
             "walkeeper_replay.redo.heap_files.HeapFiles",

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tests.replay.made_records import SEGMENT_BYTES, V15, segment_at
 from walkeeper_replay.tuples import open_at_start
 from walkeeper_replay.tuples.open_at_start import OpenAtStart
 from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
 from walkeeper_wal.records import walk
-from walkeeper_wal.records.versions import RMGR_IDS, version_of
-from walkeeper_wal.sources.plan import PlannedSegment
+from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
-MAGIC_OF_15 = 0xD110
-SEGMENT_BYTES = 1 << 20
 LAST = (1 << 32) - 1
 
 
@@ -41,14 +39,9 @@ def batch(*content: int | bytes | tuple[str, bytes]) -> Batch:
             payload += one[1]
         else:
             row["rmid"], row["xid"] = RMGR_IDS["Heap"], one
-    segment = PlannedSegment(
-        "", 1, SEGMENT_BYTES, SEGMENT_BYTES, 1, SEGMENT_BYTES, 2 * SEGMENT_BYTES,
-        1 << 62, False, False,
-    )  # fmt: skip
-    version = version_of(MAGIC_OF_15)
-    assert version is not None
     blocks, pages = np.zeros(0, walk.BLOCK_ROW), np.ones(1 << 11, np.uint32)
-    return Batch(segment, version, np.frombuffer(payload, np.uint8), records, blocks, pages)
+    data = np.frombuffer(payload, np.uint8)
+    return Batch(segment_at(SEGMENT_BYTES), V15, data, records, blocks, pages)
 
 
 def started(*batches: Batch) -> OpenAtStart:

@@ -8,17 +8,16 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from tests.replay.made_records import V15, segment_at
 from walkeeper_replay.redo.apply import APPLIED, HEAP, KNOWN, SLOTS, XLOG
 from walkeeper_replay.redo.page import PAGE_BYTES
 from walkeeper_replay.redo.page_resets import LastResets, PageResets
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_wal.records import walk
 from walkeeper_wal.records.segment import Column
-from walkeeper_wal.records.versions import RMGR_IDS, version_of
-from walkeeper_wal.sources.plan import PlannedSegment
+from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
 
-MAGIC_OF_15 = 0xD110
 SEGMENT_BYTES = 1 << 24
 OURS = [Relation(1663, 5, 16384), Relation(1663, 5, 16399)]
 OTHER = Relation(1663, 6, 16384)
@@ -36,12 +35,7 @@ class Log:
 
     def _batch(self, number: int) -> Batch:
         draw, first_lsn = self._random, (number + 1) * SEGMENT_BYTES
-        segment = PlannedSegment(
-            "", 1, first_lsn, SEGMENT_BYTES, 1, first_lsn, first_lsn + SEGMENT_BYTES,
-            1 << 62, False, False,
-        )  # fmt: skip
-        version = version_of(MAGIC_OF_15)
-        assert version is not None
+        segment = segment_at(first_lsn, SEGMENT_BYTES)
         records, blocks = np.zeros(RECORDS, walk.RECORD_ROW), np.zeros(RECORDS, walk.BLOCK_ROW)
         payload = np.zeros(RECORDS * ROOM_BYTES + walk.PAGE_BYTES, np.uint8)
         begins = np.arange(RECORDS) * ROOM_BYTES
@@ -61,7 +55,7 @@ class Log:
             else:
                 number = 1 if records["info"][row] & INIT else int(draw.integers(1, 4))
                 main[0 if records["info"][row] & 0x70 == INSERT else 4] = number
-        batch = Batch(segment, version, payload, records, blocks, np.ones(1 << 11, np.uint32))
+        batch = Batch(segment, V15, payload, records, blocks, np.ones(1 << 11, np.uint32))
         starts = batch.start_lsn()
         records["prev_lsn"] = [first_lsn - 8, *starts[:-1]]
         return batch

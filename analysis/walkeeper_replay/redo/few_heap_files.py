@@ -65,7 +65,7 @@ class FewHeapFiles(HeapFiles):
         return [*self._kept.values(), *self._dropping]
 
     def _keep(self, relation: Relation, more: Ended) -> None:
-        """Keep the last of the commits, and the last of another top-level transaction."""
+        """Keep the last of the commits, and one of another top-level transaction."""
         known = self._kept.get(relation)
         every = more if known is None else known.joined(more)
         if len(every.xids):

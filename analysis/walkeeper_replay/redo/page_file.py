@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS piece (
     serial INTEGER PRIMARY KEY, sum INTEGER NOT NULL, data BLOB NOT NULL);
 """
 _HEAD = b"SQLite format 3"
-_FORM = "change stream 9"  # raised when the state has other fields or names other classes
+_FORM = "change stream 10"  # raised when the state has other fields or names other classes
 _DIGEST_BYTES = 16
 BLOCKS = 1 << 32
 _ROWS_AT_ONCE = 500

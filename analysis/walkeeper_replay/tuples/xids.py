@@ -22,6 +22,7 @@ import numpy as np
 from walkeeper_history.rows.ended import ROLLED_BACK, Ended, ended_of
 from walkeeper_replay.tuples.commits import Commits
 from walkeeper_replay.tuples.open_at_start import OpenAtStart, precedes
+from walkeeper_replay.tuples.updaters import Updaters
 from walkeeper_wal.records.segment import Column
 from walkeeper_wal.records.versions import RMGR_IDS
 from walkeeper_wal.sources.reading import Batch
@@ -63,7 +64,7 @@ class Xids:
         self._begun_below: int | None = None
         self._start = OpenAtStart()
         self._chunks: dict[int, Column] = {}
-        self._updaters: dict[int, int] = {}
+        self._updaters = Updaters()
         self.commits = Commits()
         """With `keeps_commits`: of every transaction and subtransaction."""
         self._first: int | None = None
@@ -126,7 +127,7 @@ class Xids:
         members = unpack_from(f"<{2 * min(count, (len(data) - 12) // 8)}I", data, 12)
         pairs = zip(members[::2], members[1::2], strict=True)
         updaters = [xid for xid, status in pairs if status >= _UPDATES_FROM]
-        self._updaters[number] = updaters[0] if updaters else 0
+        self._updaters.note(number, updaters[0] if updaters else 0)
 
     def have_ended(self, xids: Column) -> Column:
         """Return a mask of the transactions that a record has committed or rolled back."""
@@ -170,9 +171,9 @@ class Xids:
 
     def updater(self, multixact: int) -> int:
         """Return the member that updated or deleted, 0 if there is none, or NOT_KNOWN."""
-        if multixact in self._updaters:
-            return self._updaters[multixact]
-        found = self._base.updater(multixact) if self._base is not None else None
+        found = self._updaters.of(multixact)
+        if found is None and self._base is not None:
+            found = self._base.updater(multixact)
         return NOT_KNOWN if found is None else found
 
     def _set(self, xids: Column, values: Column) -> None:

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, Mutant
 FEW = "tests/replay/test_few_ends.py::test_"
 FILES = "tests/replay/test_few_heap_files.py::test_"
 SHARES = "tests/replay/test_shared_ends.py::test_"
+UPDATERS = "tests/replay/test_updaters.py::test_"
 ONCE = "tests/replay/test_read_once.py::test_"
 NO_TABLES = "the simulator reads no WAL as tables"
 
@@ -113,6 +114,22 @@ KNOWING_FEW = (
         "a transaction that outlasts a task's segments has all its changes",
         (Edit("_Decode.__init__", "before[min(first, len(before) - 1)]", "WalBefore()"),),
         turns_red=ONCE + "transactions_that_outlast_a_task_have_their_changes[1-]",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "an-updater-of-every-multixact",
+        "updaters",
+        "the base backup is asked for a multixact that the WAL does not name",
+        (Edit("Updaters.of", "chunk[at] == _NO_NOTE", "False"),),
+        turns_red=UPDATERS + "each_multixact_has_the_updater_that_was_noted_last",
+        why_named=NO_TABLES,
+    ),
+    Mutant(
+        "more-bytes-for-an-updater",
+        "updaters",
+        "an updater takes four bytes",
+        (Edit("Updaters.note", "np.uint32", "np.int64"),),
+        turns_red=UPDATERS + "four_bytes_a_multixact",
         why_named=NO_TABLES,
     ),
     Mutant(
