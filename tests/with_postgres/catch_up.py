@@ -1,7 +1,7 @@
 """How fast a standby catches up: from a safekeeper against the primary, by restore against cp.
 
     python -m tests.with_postgres.catch_up                          one pair of each
-    python -m tests.with_postgres.catch_up --megabytes 1024 --rounds 5
+    python -m tests.with_postgres.catch_up --megabytes 896 --rounds 5
     python -m tests.with_postgres.catch_up --cold               restore and cp, from the disk alone
 
 Pairs, one after the other on the same WAL and the same base backup, so that what the machine does
@@ -54,7 +54,7 @@ FILL = """
 SELECT txid_current(), pg_logical_emit_message(false, 'catch_up', repeat('x', %s))
 FROM generate_series(1, %s)
 """
-"""Each of these commits. With a commit `restore` proves its branch, and then prefetches (R23)."""
+"""Each statement commits. By a commit `restore` proves its branch, and then prefetches (R23)."""
 RECEIVED = "SELECT coalesce(pg_last_wal_receive_lsn(), '0/0')::text"
 REPLAYED = "SELECT coalesce(pg_last_wal_replay_lsn(), '0/0')::text"
 
