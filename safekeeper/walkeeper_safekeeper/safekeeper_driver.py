@@ -328,11 +328,12 @@ class Driver:
         begin_lsn = read.request.begin_lsn
 
         def done(result: object) -> None:
-            text, payload = None, b""
+            text: str | None = None
+            payload: Buffer = b""
             if isinstance(result, WalkeeperError):
                 text = str(result)
             else:
-                assert isinstance(result, bytes), f"{result=}"
+                assert isinstance(result, bytes | bytearray), f"{result=}"
                 payload = result
             self.post(WalRead(read.connection, read.request, read.truncations, payload, text))
 
@@ -345,7 +346,10 @@ class Driver:
         done: Callable[[object], None],
         others: OlderWal | None = None,
     ) -> None:
-        """Read WAL from the disk, or what is not there from the archive, or else from `others`."""
+        """Read WAL from the page cache or the disk, else from the archive, or else from `others`.
+
+        A read of the page cache is done at once, on the loop.
+        """
         places = [place for place in (self.older, others) if place is not None]
 
         def finish(result: object) -> None:
@@ -357,6 +361,10 @@ class Driver:
         damaged = self.damaged
         if damaged is not None and self.is_damaged(begin_lsn, end_lsn):
             done(CorruptWal(f"WAL from {damaged[0]} to {damaged[1]} is damaged on this disk"))
+            return
+        wal = cached_wal(self.store, begin_lsn, end_lsn)
+        if wal is not None:
+            done(wal)
             return
         self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
 
@@ -373,7 +381,7 @@ class Driver:
 
         def finish(result: object) -> None:
             cut = truncations != self.acceptor.truncations
-            if not isinstance(result, bytes | WalkeeperError):
+            if not isinstance(result, bytes | bytearray | WalkeeperError):
                 raise TypeError(f"{result=}")
             if cut and end_lsn <= self.acceptor.commit_lsn:
                 self.read_committed(begin_lsn, end_lsn, done)
@@ -383,12 +391,6 @@ class Driver:
                 done(result)
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
-        if not self.is_damaged(begin_lsn, end_lsn):
-            wal = cached_wal(self.store, begin_lsn, end_lsn)
-            if wal is not None:
-                done(wal)
-                self._leave(begin_lsn, end_lsn)
-                return
         self._read_wal(begin_lsn, end_lsn, finish, self.others)
         self._leave(begin_lsn, end_lsn)
 

@@ -26,6 +26,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_common.wire.wal_crc import crc_of
 from walkeeper_fastpath.switch import append_path
 from walkeeper_safekeeper import safekeeper_driver
@@ -259,6 +260,24 @@ def test_a_reader_at_the_tip_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch
     read: list[object] = []
     bench.driver.read_committed(START, end, read.append)
     assert read == [bench.driver.store.read(START, end)] and not bench.others.jobs
+
+
+def test_a_read_request_for_cached_wal_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, end = tip_bench(monkeypatch)
+    bench.heard.messages.clear()
+    bench.receive(ReadRequest(NO_BALLOT, START, end - START), connection=2)
+    wal = bench.driver.store.read(START, end)
+    assert bench.heard.messages == [ReadResponse(NO_BALLOT, START, crc_of(wal), wal)]
+    assert not bench.others.jobs
+
+
+def test_damaged_wal_is_not_read_from_the_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, end = tip_bench(monkeypatch)
+    bench.driver.damaged = (START, end)
+    bench.heard.messages.clear()
+    bench.receive(ReadRequest(NO_BALLOT, START, end - START), connection=2)
+    (answer,) = bench.heard.messages
+    assert isinstance(answer, Reject) and "is damaged on this disk" in answer.text
 
 
 def test_wal_that_the_page_cache_lacks_is_read_on_the_thread(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Self, cast
 
 from tests.proof.fuzz.contract import require
 from tests.support.scenario_words import CREATION_LSN
@@ -115,6 +115,23 @@ class Store:
         if isinstance(self.fails, CorruptWal):
             self._fail()
         return bytes(end_lsn - begin_lsn)
+
+    @property
+    def disk(self) -> Self:
+        return self
+
+    def read_cached(self, name: str, offset: int, size: int) -> bytes | None:
+        """Return bytes at every other offset, as a page cache that has half of the WAL."""
+        return bytes(size) if offset % 2 and self.fails is None else None
+
+    def name_of(self, lsn: Lsn) -> str:
+        return str(self.segment_start(lsn))
+
+    def segment_start(self, lsn: Lsn) -> Lsn:
+        return lsn.round_down(self.segment_bytes)
+
+    def file_end(self, lsn: Lsn) -> Lsn:
+        return self.segment_start(lsn) + self.segment_bytes
 
     def prepare_ahead(self, segment: Lsn, wanted_lsn: Lsn | None = None) -> None:
         pass

@@ -91,7 +91,13 @@ READING = (
         "damaged-wal-from-the-page-cache",
         "R13",
         "no client gets WAL that a scrub found damaged, also if the page cache has it",
-        (Edit("Driver.read_committed", "not self.is_damaged(begin_lsn, end_lsn)", "True"),),
+        (
+            Edit(
+                "Driver._read_wal",
+                "damaged is not None and self.is_damaged(begin_lsn, end_lsn)",
+                "False",
+            ),
+        ),
         turns_red="tests/safekeeper/test_fast_append.py::test_nothing_of_a_damaged_segment_is_read",
         why_named=NO_PAGE_CACHE,
     ),
