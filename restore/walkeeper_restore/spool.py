@@ -113,14 +113,14 @@ def _folders(root: str, key: str = "") -> Iterator[str]:
 def _wait_for(source: str, folder: str) -> bool:
     """Wait for a file; return True when it is there, or False if its prefetcher has stopped."""
     pid = int(folder.rpartition(".")[2])
-    size, deadline = -1, 0.0
+    written_at, deadline = -1, 0.0
     while not os.path.exists(source):
         try:
-            now_size = os.stat(source + PART).st_size
+            now_at = os.stat(source + PART).st_mtime_ns  # its size is that of a whole segment
         except FileNotFoundError:
             return os.path.exists(source)  # its prefetcher may have renamed it in between
-        if now_size != size:
-            size, deadline = now_size, time.monotonic() + STALLED_S
+        if now_at != written_at:
+            written_at, deadline = now_at, time.monotonic() + STALLED_S
         if time.monotonic() > deadline or not is_alive(pid):
             return False
         time.sleep(POLL_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import cast
 
 import pytest
 
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.safekeeper_links.committed_wal import Safekeeper
-from walkeeper_restore import prefetching
+from walkeeper_restore import prefetching, spool
 from walkeeper_restore.prefetching import _fetch_ahead, _Segments
+from walkeeper_restore.safekeeper_files import fetch
 
 PATIENCE_S = 30.0
 NAMES = ["000000010000000000000002", "000000010000000000000003", "000000010000000000000004"]
@@ -98,3 +101,60 @@ def test_a_segment_that_cannot_be_synced_gets_no_name(
     with pytest.raises(OSError, match="Input/output"):
         prefetch(tmp_path)
     assert not set(NAMES) & {path.name for path in tmp_path.iterdir()}
+
+
+class Pieces:
+    """A safekeeper whose WAL is `pieces`; it looks at the file before each of them."""
+
+    def __init__(self, path: Path, pieces: list[tuple[Lsn, bytes]]) -> None:
+        self._path, self._pieces = path, pieces
+        self.allocated_bytes = list[int]()
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[tuple[Lsn, memoryview]]:
+        for lsn, wal in self._pieces:
+            self.allocated_bytes.append(self._path.stat().st_blocks * 512)
+            yield lsn, memoryview(wal)
+
+
+def test_a_segment_has_its_space_before_its_bytes_and_ends_with_zeros(tmp_path: Path) -> None:
+    path, size, begin = tmp_path / NAMES[0], 1 << 20, Lsn(1 << 24)
+    source = Pieces(path, [(begin + 5000, b"b" * 3000), (begin, b"a" * 5000)])
+    fetch(cast(Safekeeper, source), begin, begin + 8000, str(path), size)
+    assert path.read_bytes() == b"a" * 5000 + b"b" * 3000 + bytes(size - 8000)
+    assert min(source.allocated_bytes) >= size
+
+
+class SlowFetch:
+    """A clock on which each wait takes more than half of what a fetch may stall.
+
+    Each of the first waits ends with a write into the segment, and the last of them with its name.
+    """
+
+    def __init__(self, part: Path, writes: int) -> None:
+        self._part, self._left, self._now_s = part, writes, 0.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def sleep(self, _: float) -> None:
+        self._now_s += 0.6 * spool.STALLED_S
+        if self._left:
+            self._left -= 1
+            os.utime(self._part, ns=(0, self._left))
+            if not self._left:
+                self._part.rename(self._part.with_suffix(""))
+
+
+@pytest.mark.parametrize("writes", [0, 5])
+def test_a_segment_is_awaited_as_long_as_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Its size tells nothing: it is that of a whole segment from the start."""
+    folder = tmp_path / spool.SPOOL / f"key.{os.getpid()}"
+    folder.mkdir(parents=True)
+    part = folder / (NAMES[0] + spool.PART)
+    part.write_bytes(bytes(4096))
+    monkeypatch.setattr(spool, "time", SlowFetch(part, writes))
+    monkeypatch.setattr(spool, "is_segment", lambda *_: True)
+    target = tmp_path / "RECOVERYXLOG"
+    assert spool.take(NAMES[0], str(target), "key", None) == bool(writes) == target.exists()

@@ -7,6 +7,7 @@ from tests.proof.mutants.mutant import Edit, FastEdit, Mutant
 
 SCRIPT = "cli/scripts/walkeeper"
 TEST = "tests/cli/test_ready_segments.py::test_"
+PREFETCHING = "tests/cli/test_prefetching.py::test_"
 
 
 def ready(
@@ -121,6 +122,20 @@ READYING = (
             "False",
         ),
         "a_segment_of_another_cluster_gets_no_name",
+    ),
+    Mutant(
+        "a-slow-fetch-has-stalled",
+        "spool",
+        "a segment is awaited as long as something is written",
+        (
+            Edit(
+                "spool._wait_for",
+                "os.stat(source + PART).st_mtime_ns",
+                "os.stat(source + PART).st_size",
+            ),
+        ),
+        turns_red=PREFETCHING + "a_segment_is_awaited_as_long_as_something_is_written[5]",
+        why_named=NO_RESTORE,
     ),
     ready(
         "prefetcher-leaves-its-last-segments",
