@@ -69,6 +69,35 @@ def test_a_large_frame_arrives_a_byte_at_a_time(size: int) -> None:
     assert fed(FrameReader(), stream, 1) == [append_of(size)] * 2
 
 
+def test_kept_messages_share_no_memory() -> None:
+    ballots = [Ballot(term, b"p" * 16) for term in (1, 2)]
+    messages = [ReadResponse(ballot, Lsn(8), 0, bytes([ballot.term]) * 100) for ballot in ballots]
+    frame_bytes = len(wire(messages[0]))
+    reader = FrameReader(buffer_bytes=frame_bytes, grows_to=frame_bytes)
+    assert fed(reader, b"".join(map(wire, messages)), 1 << 20) == messages
+
+
+@pytest.mark.parametrize("step", [1 << 20, 40_000, 1000])
+def test_lent_wal_is_a_view_that_holds_until_the_next_message(step: int) -> None:
+    """A frame that fills the memory, shorter ones, and one that is longer than the memory."""
+    sizes = (50_000, 50_000, 10, 0, 20_000, 60_000, 50_000)
+    messages = [append_of(size) for size in sizes]
+    stream, frame_bytes = b"".join(map(wire, messages)), len(wire(messages[0]))
+    reader = FrameReader(buffer_bytes=frame_bytes, grows_to=frame_bytes, lends=True)
+    at, found = 0, list[int]()
+    while at < len(stream):
+        room = reader.buffer()
+        size = min(step, len(room), len(stream) - at)
+        room[:size] = stream[at : at + size]
+        at += size
+        for message in reader.received(size):
+            assert message == messages[len(found)]
+            assert isinstance(message, AppendRequest) and isinstance(message.payload, memoryview)
+            found.append(len(message.payload))
+            assert (message.payload.obj is reader.memory) == (found[-1] < 60_000)
+    assert found == list(sizes)
+
+
 def test_the_largest_payload_and_one_byte_more() -> None:
     largest = append_of(WAL_PAYLOAD_BYTES_MAX)
     assert fed(FrameReader(), wire(largest), 1 << 20) == [largest]

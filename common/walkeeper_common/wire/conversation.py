@@ -26,11 +26,14 @@ class Closed(RemoteProtocolError):
 
 
 class Conversation:
-    """One connection; `identity` is that of the safekeeper's certificate."""
+    """One connection; `identity` is that of the safekeeper's certificate.
 
-    def __init__(self, identity: Identity) -> None:
+    `frames` reads the answers, for a caller that knows how long they are.
+    """
+
+    def __init__(self, identity: Identity, frames: FrameReader | None = None) -> None:
         self._identity = identity
-        self._frames = FrameReader()
+        self._frames = frames or FrameReader()
         self._preface = PREFACE
 
     def ask(self, question: Message) -> bytes:

@@ -183,6 +183,8 @@ class FrameReader:
     Unless there is a `large` frame, `memory` holds the received bytes that were not taken, from the
     start of a frame on. It grows up to `grows_to` for a peer that fills it. While it holds none,
     `buffer()` is `view`, all of it.
+    With `lends`, the WAL of a message that fits into `memory` is a view of it, without a copy. The
+    view is valid until the caller asks for the next message.
     """
 
     def __init__(
@@ -191,8 +193,10 @@ class FrameReader:
         buffer_bytes: int = 1 << 16,
         grows_to: int = MEMORY_BYTES_MAX,
         limit_of: Callable[[int], int] = frame_limit,
+        lends: bool = False,
     ) -> None:
         self.memory, self._grows_to = bytearray(buffer_bytes), grows_to
+        self._lends = lends
         self.limit_of = limit_of
         self.held_bytes = 0  # the bytes of a frame that is not complete yet
         self.view = memoryview(self.memory)
@@ -232,8 +236,9 @@ class FrameReader:
                     self._grow(view[4:held], length)
                     return
                 break
-            # A copy: the memory below is received into again.
-            yield decode(tag, memoryview(bytes(view[at + FRAME_HEAD.size : end])))
+            body = view[at + FRAME_HEAD.size : end]
+            # Without a loan, a copy: the memory is received into again.
+            yield decode(tag, body if self._lends else memoryview(bytes(body)))
             at = end
         self.take(at, held)
 

@@ -137,6 +137,14 @@ READYING = (
         turns_red=PREFETCHING + "a_segment_is_awaited_as_long_as_something_is_written[5]",
         why_named=NO_RESTORE,
     ),
+    Mutant(
+        "messages-share-their-memory",
+        "framing",
+        "a reader lends its memory only to a caller that asks for it",
+        (Edit("FrameReader.received", "body if self._lends else memoryview(bytes(body))", "body"),),
+        turns_red="tests/common/test_pure_framing.py::test_kept_messages_share_no_memory",
+        why_named=NO_RESTORE,
+    ),
     ready(
         "prefetcher-leaves-its-last-segments",
         "a prefetcher runs until its segments are taken",
