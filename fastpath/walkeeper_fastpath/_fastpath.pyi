@@ -1,4 +1,7 @@
-"""The constructors of the compiled classes; their contracts are the ports."""
+"""The constructors of the compiled classes; their contracts are the ports.
+
+`read_cached(descriptor, size, offset)` is the contract `ReadCached`.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -20,6 +23,8 @@ from walkeeper_fastpath.ports import (
     Streaming,
     TakeFrames,
 )
+
+def read_cached(descriptor: int, size: int, offset: int, /) -> bytes | None: ...
 
 class Feed:
     take: TakeFrames | None

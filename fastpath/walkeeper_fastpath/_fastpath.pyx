@@ -28,6 +28,7 @@ from walkeeper_common.metrics import Times
 
 include "_frames.pxi"
 include "_channel.pxi"
+include "_files.pxi"
 include "_appends.pxi"
 include "_stream.pxi"
 include "_primary.pxi"

@@ -1,7 +1,8 @@
 """The ports of the compiled fast path to the core, the disk and the connections, and its own two.
 
 `FastAppends` is the fast path as a safekeeper's driver uses it, `FastStream` as a proposer's does.
-`StreamEnds` is the side of a proposer that faces PostgreSQL.
+`StreamEnds` is the side of a proposer that faces PostgreSQL. `ReadCached` is a read for those that
+lag.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from walkeeper_common.metrics import Times
 from walkeeper_common.wire.messages import Feedback
 
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
+# (descriptor, size, offset) -> the bytes, or None if the kernel would wait for the disk.
+ReadCached: TypeAlias = Callable[[int, int, int], Buffer | None]
 # consume_input, get_copy_data, put_copy_data and flush, as psycopg's compiled PGconn has them.
 LibpqCalls: TypeAlias = tuple[
     Callable[[], object],

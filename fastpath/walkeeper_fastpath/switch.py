@@ -5,6 +5,7 @@
     primary_path()     the class for a proposer's stream from its primary, or None
     commit_clock()     the class that samples the times of commits for the former, or None
     feed()             the class that hands it what a connection of both receives, or None
+    read_cached()      the read of a page cache for a safekeeper's readers, or None
     state()            "on", or "off" with the reason, for people
 
 It is optional. Without a compiler at the installation, or with WALKEEPER_FAST_PATH=off, all
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         PrimaryPath,
         StreamPath,
     )
+    from walkeeper_fastpath.ports import ReadCached
 
 VARIABLE = "WALKEEPER_FAST_PATH"
 
@@ -87,6 +89,18 @@ def feed() -> type[Feed] | None:
     from walkeeper_fastpath._fastpath import Feed
 
     return Feed
+
+
+def read_cached() -> ReadCached | None:
+    """Return the compiled read of the page cache, or None if it is off.
+
+    Python's own would fill the memory with zeros before the read.
+    """
+    if not is_on():
+        return None
+    from walkeeper_fastpath import _fastpath
+
+    return _fastpath.read_cached
 
 
 def is_on() -> bool:

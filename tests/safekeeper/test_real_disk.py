@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.support.fast import NEEDS_FAST_PATH
 from tests.support.own_process import open_below
 from tests.support.postgres_server import make_directory
 from tests.support.waiting import LIMIT_S
 from walkeeper_common.errors import NoSpace, Refused, StorageError
+from walkeeper_fastpath import switch
 from walkeeper_safekeeper.disk import real_disk
 from walkeeper_safekeeper.disk.real_disk import (
     RESERVE,
@@ -57,6 +59,7 @@ def test_descriptors_are_bounded_and_follow_their_names(tmp_path: Path) -> None:
 def test_cached_bytes_are_those_of_the_file_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(switch, "read_cached", lambda: None)
     disk = RealDisk(str(tmp_path))
     disk.allocate("f", 8192)
     disk.write_at("f", 4096, [b"ab", b"cd"])
@@ -73,6 +76,20 @@ def test_cached_bytes_are_those_of_the_file_or_none(
 
     monkeypatch.setattr(os, "preadv", would_wait)
     assert disk.read_cached("f", 0, 4) is None
+
+
+@NEEDS_FAST_PATH
+def test_the_compiled_read_of_cached_bytes_gives_all_of_them_or_none(tmp_path: Path) -> None:
+    read_cached = switch.read_cached()
+    assert read_cached is not None
+    (tmp_path / "f").write_bytes(b"abcdefgh" * 1024)
+    with (tmp_path / "f").open("rb") as file:
+        assert file.read(8192)[:2] == b"ab"  # it is in the page cache now
+        for offset, size in ((0, 8192), (1, 3), (8190, 2), (8190, 4), (9000, 1)):
+            wanted = os.pread(file.fileno(), size, offset)
+            found = read_cached(file.fileno(), size, offset)
+            assert found in ((wanted, None) if len(wanted) == size else (None,))
+    assert read_cached(-1, 1, 0) is None
 
 
 def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from typing import NoReturn
 from walkeeper_common.buffers import Buffer
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_common.shell.files.sync_path import sync_path
+from walkeeper_fastpath import switch
 from walkeeper_safekeeper.disk.disk_times import DiskTimes, now_s
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.storage.disk_port import HALF_MADE
@@ -68,6 +69,7 @@ class RealDisk:
         self._reserve_bytes = reserve_bytes
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
         self._owner = object()  # not the path: what is there may be another directory later
+        self._read_cached = switch.read_cached() or _read_cached
         self._lock = Lock()  # a name is opened, or comes to mean another file
         self._reserve_lock = (
             Lock()
@@ -108,14 +110,10 @@ class RealDisk:
         file = self._files.hold(self._key(name))
         if file is None:
             return None
-        data = bytearray(size)
         try:
-            done = os.preadv(file.descriptor, [data], offset, os.RWF_NOWAIT)
-        except OSError:  # EAGAIN, or the file system cannot say; a read that may wait tells more
-            return None
+            return self._read_cached(file.descriptor, size, offset)
         finally:
             self._files.give_back(file)
-        return data if done == size else None
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         file = self._hold_to_write(name)
@@ -383,6 +381,16 @@ class _Writer:
         self._files.give_back(self._file)
         self._file, self.descriptor = None, -1
         self.write = self.sync = partial(_closed, self._path)
+
+
+def _read_cached(descriptor: int, size: int, offset: int) -> Buffer | None:
+    """Return bytes of a file, or None if the kernel would have to wait for the disk."""
+    data = bytearray(size)
+    try:
+        done = os.preadv(descriptor, [data], offset, os.RWF_NOWAIT)
+    except OSError:  # EAGAIN, or the file system cannot say; a read that may wait tells more
+        return None
+    return data if done == size else None
 
 
 def _closed(path: str, *_: object) -> NoReturn:

@@ -31,6 +31,7 @@ RIVALS = "tests.proof.register_rivals"
 
 FAST_PATH = "fastpath/walkeeper_fastpath/_fastpath.pyx"
 FAST_FRAMES = "fastpath/walkeeper_fastpath/_frames.pxi"
+FAST_FILES = "fastpath/walkeeper_fastpath/_files.pxi"
 FAST_CHANNEL = "fastpath/walkeeper_fastpath/_channel.pxi"
 APPEND_PATH = "fastpath/walkeeper_fastpath/_appends.pxi"
 STREAM_PATH = "fastpath/walkeeper_fastpath/_stream.pxi"
@@ -46,6 +47,7 @@ REDO_CALLS = "analysis/walkeeper_replay/redo/redo_calls.pxi"
 # By what compiles it.
 COMPILED = {
     FAST_FRAMES: FAST_PATH,
+    FAST_FILES: FAST_PATH,
     FAST_CHANNEL: FAST_PATH,
     APPEND_PATH: FAST_PATH,
     STREAM_PATH: FAST_PATH,

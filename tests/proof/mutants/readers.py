@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SEED_MOVES, SIM, Edit, Mutant
+from tests.proof.mutants.mutant import (
+    ARCHIVE,
+    FAST_FILES,
+    REPLACE,
+    SEARCHED,
+    SEED_MOVES,
+    SIM,
+    Edit,
+    FastEdit,
+    Mutant,
+)
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
 
@@ -10,6 +20,7 @@ FEEDING = "tests/proposer/test_feeding.py"
 SHARED = "tests/safekeeper/test_shared_slots.py::test_"
 NO_SLOTS = "the simulated safekeepers have no slots of clients"
 MEMBER_WAL = "tests/safekeeper/test_member_wal.py::test_"
+REAL_DISK = "tests/safekeeper/test_real_disk.py::test_"
 NO_PAGE_CACHE = "the simulated disks have no page cache"
 ONE_MEMBER = "the simulated readers ask the store, not the replication stream"
 
@@ -86,6 +97,22 @@ READING = (
         turns_red="tests/safekeeper/test_wal_stream.py::"
         "test_bytes_read_ahead_are_not_sent_after_a_truncation",
         why_named=ONE_MEMBER,
+    ),
+    Mutant(
+        "half-cached-wal-is-whole",
+        "R13",
+        "bytes of which the page cache has a part only are read from the disk",
+        (Edit("real_disk._read_cached", "data if done == size else None", "data"),),
+        turns_red=REAL_DISK + "cached_bytes_are_those_of_the_file_or_none",
+        why_named=NO_PAGE_CACHE,
+    ),
+    Mutant(
+        "half-cached-wal-is-whole-in-c",
+        "R13",
+        "bytes of which the page cache has a part only are read from the disk",
+        (FastEdit("return data if done == size else None", "return data", FAST_FILES),),
+        turns_red=REAL_DISK + "the_compiled_read_of_cached_bytes_gives_all_of_them_or_none",
+        why_named=NO_PAGE_CACHE,
     ),
     Mutant(
         "damaged-wal-from-the-page-cache",
