@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,12 +12,20 @@ from tests.safekeeper.logical_consumer import Made
 from tests.support.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_common.shell.process.worker_thread import LoopShare
 from walkeeper_common.wire.consumer_slots import SlotNews
+from walkeeper_safekeeper.hosting import hosted_log
+from walkeeper_safekeeper.hosting.hosted_log import HostedLog
+from walkeeper_safekeeper.hosting.log_retention import LogRetention
+from walkeeper_safekeeper.hosting.readable_log import ReadableLog
 from walkeeper_safekeeper.replication import logical_log
 from walkeeper_safekeeper.replication.consumer_positions import LATE_MAX, ConsumerPositions
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.physical_slots import Slots
+from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.safekeeper_settings import SafekeeperSettings
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 A, B = Lsn(0x100), Lsn(0x200)
 
@@ -133,3 +143,27 @@ def test_the_number_of_late_slots_is_bounded() -> None:
         positions.give_up(f"s{number}")
     positions.on_replicated({f"s{number}": A for number in range(LATE_MAX + 1)})
     assert positions.take_late_slot("s0") is None and positions.take_late_slot("s1") == A
+
+
+def test_slots_are_saved_before_wal_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot moves in memory. Its position on the disk decides what may be removed."""
+    monkeypatch.setattr(hosted_log, "HEARTBEAT_S", 0)
+    done: list[str] = []
+
+    async def save() -> None:
+        done.append("save")
+
+    async def remove() -> None:
+        done.append("remove")
+
+    async def run() -> None:
+        log = HostedLog("main", cast(LogFolder, None), cast(SafekeeperSettings, None), LoopShare())
+        log.driver = cast(Driver, SimpleNamespace(post=lambda _: None))
+        log.readable = cast(ReadableLog, SimpleNamespace(slots=SimpleNamespace(save=save)))
+        log._retention = cast(LogRetention, SimpleNamespace(remove=remove))
+        running = asyncio.create_task(log.run())
+        await until(lambda: done.count("remove") > 1)
+        running.cancel()
+
+    asyncio.run(run())
+    assert done[:4] == ["save", "remove"] * 2

@@ -11,10 +11,11 @@ WAL or does not answer for `sender_timeout_s` is dropped. Only its own stream wa
 stream of a historic timeline ends at the fork, and so does one whose timeline becomes historic
 while it runs.
 
-There are four tasks. The first reads the client, and answers a request for a keepalive at once. The
-others send, save the slot's position, and end the stream when the log demands it. This follows
-walsender.c with one deviation. A start beyond commit_lsn, but not beyond the next segment, waits
-with keepalives instead of failing. A standby that asks a lagging safekeeper would otherwise loop.
+There are three tasks. The first reads the client, and answers a request for a keepalive at once.
+The others send, and end the stream when the log demands it. A slot moves in memory alone, since the
+log saves the slots before it removes WAL. This follows walsender.c with one deviation. A start
+beyond commit_lsn, but not beyond the next segment, waits with keepalives instead of failing. A
+standby that asks a lagging safekeeper would otherwise loop.
 """
 
 from __future__ import annotations
@@ -161,7 +162,6 @@ class WalStream:
         self._keepalive_owed = False
         self._copy_done_sent = False
         self._coming: asyncio.Future[Buffer] | None = None  # the piece at reader.sent_lsn
-        self._slot_moved = asyncio.Event()
         self._ended = asyncio.Event()
         reader.on_end = self._ended.set
 
@@ -196,10 +196,9 @@ class WalStream:
         async with asyncio.TaskGroup() as group:
             name = f"{self._reader.application_name} {self._reader.pid}"
             sender = group.create_task(self._send(), name=f"send WAL to {name}")
-            saver = group.create_task(self._save_slot(), name=f"save the slot of {name}")
             watcher = group.create_task(self._watch_end(), name=f"end of {name}")
             await self._receive()
-            for task in (sender, saver, watcher):
+            for task in (sender, watcher):
                 task.cancel()
         if not self._copy_done_sent:
             self._client.send(copy_done())
@@ -231,10 +230,7 @@ class WalStream:
             self._answer_soon()
         confirmed = min(reader.confirmed_lsn, self._log.readable_lsn)
         if reader.slot is not None and confirmed:
-            slot = self._log.slots.slots.confirm(reader.slot, confirmed, pid=reader.pid)
-            segment = confirmed.round_down(self._log.segment_bytes)
-            if not slot.temporary and (slot.durable_lsn is None or slot.durable_lsn < segment):
-                self._slot_moved.set()
+            self._log.slots.slots.confirm(reader.slot, confirmed, pid=reader.pid)
 
     def _answer_soon(self) -> None:
         """Send a keepalive now, or let the sender do it when the client has room.
@@ -245,14 +241,6 @@ class WalStream:
             self._send_keepalive(reply_requested=False)
         else:
             self._keepalive_owed = True
-
-    async def _save_slot(self) -> None:
-        """Save the slot when it has moved by a segment, since whole segments are kept or
-        removed."""
-        while True:
-            await self._slot_moved.wait()
-            self._slot_moved.clear()
-            await self._log.slots.save()
 
     async def _watch_end(self) -> None:
         """End the stream at once, also while it waits for WAL or for the client."""

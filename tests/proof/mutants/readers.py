@@ -20,6 +20,7 @@ FEEDING = "tests/proposer/test_feeding.py"
 SHARED = "tests/safekeeper/test_shared_slots.py::test_"
 NO_SLOTS = "the simulated safekeepers have no slots of clients"
 MEMBER_WAL = "tests/safekeeper/test_member_wal.py::test_"
+SLOTS_IN_TIME = "tests/safekeeper/test_slots_in_time.py::test_"
 REAL_DISK = "tests/safekeeper/test_real_disk.py::test_"
 NO_PAGE_CACHE = "the simulated disks have no page cache"
 ONE_MEMBER = "the simulated readers ask the store, not the replication stream"
@@ -97,6 +98,14 @@ READING = (
         turns_red="tests/safekeeper/test_wal_stream.py::"
         "test_bytes_read_ahead_are_not_sent_after_a_truncation",
         why_named=ONE_MEMBER,
+    ),
+    Mutant(
+        "slots-are-not-saved",
+        "R14",
+        "the positions of slots are saved before WAL is removed",
+        (Edit("HostedLog.run", "await self._saved_slots(self.readable.slots.save())", "pass"),),
+        turns_red=SLOTS_IN_TIME + "slots_are_saved_before_wal_is_removed",
+        why_named=NO_SLOTS,
     ),
     Mutant(
         "half-cached-wal-is-whole",
