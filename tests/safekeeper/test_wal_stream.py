@@ -366,11 +366,13 @@ def test_a_client_that_lags_costs_one_read_for_many_messages() -> None:
         log = only(catalog)
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN}")
-        for _ in range(3 * MIB // CHUNK_BYTES_MAX):
+        rest = MIB - 2 * PIECE_BYTES_MAX
+        assert 0 < rest < CHUNK_BYTES_MAX
+        for size in 3 * [*(2 * PIECE_BYTES_MAX // CHUNK_BYTES_MAX) * [CHUNK_BYTES_MAX], rest]:
             got = await client.replicated()
-            assert isinstance(got, XLogData) and len(got.payload) == CHUNK_BYTES_MAX
-        count = 3 * MIB // PIECE_BYTES_MAX
-        assert [end - begin for begin, end in log.reads] == [PIECE_BYTES_MAX] * count
+            assert isinstance(got, XLogData) and len(got.payload) == size
+        reads = [end - begin for begin, end in log.reads]
+        assert reads == 3 * [PIECE_BYTES_MAX, PIECE_BYTES_MAX, rest]
 
     run_with_server(catalog_of, scenario)
 

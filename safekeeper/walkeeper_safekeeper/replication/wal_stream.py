@@ -4,7 +4,7 @@
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
 Contract: only committed records are sent, and only whole ones (docs/protocol.md R13). The committed
-part of an unfinished one may be taken back. A message has at most 128 KiB, crosses no segment and
+part of an unfinished one may be taken back. A message has at most 120 KiB, crosses no segment and
 ends at a record's end or at a page boundary (R21, `message_end`). A client that lags is sent the
 messages of one read together, while the next read is under way. A client that does not take its
 WAL or does not answer for `sender_timeout_s` is dropped. Only its own stream waits for a client. A
@@ -47,8 +47,12 @@ from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.replication.client_connection import ClientConnection, SilentClient
 from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
 
-CHUNK_BYTES_MAX = 128 << 10
-PIECE_BYTES_MAX = 1 << 19  # one read may wait for a thread, and one send wakes the client
+# A client's libpq receives into a buffer of the least power of two that holds a message. It moves
+# the part of the next message that is there as well: 8 KiB, but with 128 KiB nearly all of it.
+CHUNK_BYTES_MAX = 120 << 10
+PIECE_BYTES_MAX = (
+    4 * CHUNK_BYTES_MAX
+)  # one read may wait for a thread, and one send wakes the client
 
 
 @dataclass(frozen=True, slots=True)
