@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -18,7 +19,7 @@ from walkeeper_lab.bench import disk, rounds
 from walkeeper_lab.bench.bench_report import Report, check_outputs
 from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_lab.bench.pairs import Series, order_of
-from walkeeper_lab.bench.rounds import Say, take_turns
+from walkeeper_lab.bench.rounds import FORGOTTEN_S, Say, take_turns
 from walkeeper_lab.bench.sides import Nobody, Side
 from walkeeper_lab.local.child_process import ChildProcess
 
@@ -90,8 +91,15 @@ def test_the_memory_of_the_receivers_that_are_left_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides: list[Side] = [Nobody(), Idle(tmp_path)]
-    monkeypatch.setattr(rounds, "FORGOTTEN_S", 0.0)
+    rests = list[float]()
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    clock = SimpleNamespace(sleep=rest, to_thread=asyncio.to_thread)
+    monkeypatch.setattr(rounds, "asyncio", clock)
     idle, most = asyncio.run(take_turns(Nothing(), sides, 2, lambda _: None))
+    assert rests == 4 * [FORGOTTEN_S], "each side of each round begins after a rest"
     assert idle.values.keys() == most.values.keys() == {"walkeeper"}
     assert len(idle.values["walkeeper"]) == 2
     assert 0 < idle.median("walkeeper") <= most.median("walkeeper") < 20

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
+from pyspark import cloudpickle
 
 from pyspark_pgwal.packed_state import Sent, packed, unpacked
+from pyspark_pgwal.read_once import _changes_of, _redo_of
 from walkeeper_replay.tuples.xids import Xids
 
 TRANSACTIONS = 200_000
@@ -45,3 +51,16 @@ def test_a_transaction_takes_a_few_bytes() -> None:
     found = pickle.loads(pickle.dumps(Sent(xids))).state
     assert (found.commit_lsns(numbers) == ends).all()
     assert (found.commits.columns.time == times).all()
+
+
+OPTIONS: Any = None
+
+
+@pytest.mark.parametrize(
+    "stage", [lambda state: _redo_of(state, 2), lambda state: _changes_of(state, OPTIONS)]
+)
+def test_the_second_stage_travels_packed(stage: Callable[[object], type]) -> None:
+    """Each task gets it: unpacked it has 8 bytes a transaction, and Java holds copies."""
+    state = SimpleNamespace(ends=np.arange(0, 8 * TRANSACTIONS, 8))
+    dumps: Any = cloudpickle.dumps
+    assert len(dumps(stage(state))) < TRANSACTIONS
