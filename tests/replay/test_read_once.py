@@ -301,9 +301,8 @@ def test_the_driver_asks_for_no_more_than_it_has_room_for(
     monkeypatch.setattr(Here, "defaultParallelism", 3)
     spark: Any = Here()
     changes(spark, path=shop.wal)
-    total = len(make_plan(open_files(shop.wal)).segments)
-    first, *later, decoding = spark.tasks
-    assert first == read_once.FIRST_TASKS and sum((first, *later)) == total == decoding >= 6
+    first, *later, total = spark.tasks  # The server may make a segment at any time.
+    assert first == read_once.FIRST_TASKS and sum((first, *later)) == total >= 6
     assert set(later) == {1} if bytes_ == 1 else later[0] == min(6, total - first)
 
 
