@@ -1,8 +1,8 @@
 """The ports of the compiled fast path to the core, the disk and the connections, and its own two.
 
 `FastAppends` is the fast path as a safekeeper's driver uses it, `FastStream` as a proposer's does.
-`StreamEnds` is the side of a proposer that faces PostgreSQL. `ReadCached` is a read for those that
-lag.
+`StreamEnds` is the side of a proposer that faces PostgreSQL. `ReadCached` reads the page cache for
+a safekeeper's readers.
 """
 
 from __future__ import annotations

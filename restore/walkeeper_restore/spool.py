@@ -116,7 +116,7 @@ def _wait_for(source: str, folder: str) -> bool:
     written_at, deadline = -1, 0.0
     while not os.path.exists(source):
         try:
-            now_at = os.stat(source + PART).st_mtime_ns  # its size is that of a whole segment
+            now_at = os.stat(source + PART).st_mtime_ns  # The size is a whole segment's.
         except FileNotFoundError:
             return os.path.exists(source)  # its prefetcher may have renamed it in between
         if now_at != written_at:

@@ -237,7 +237,7 @@ class FrameReader:
                     return
                 break
             body = view[at + FRAME_HEAD.size : end]
-            # Without a loan, a copy: the memory is received into again.
+            # Without a loan the message gets a copy, since the next bytes come into this memory.
             yield decode(tag, body if self._lends else memoryview(bytes(body)))
             at = end
         self.take(at, held)

@@ -48,11 +48,11 @@ from walkeeper_safekeeper.replication.client_connection import ClientConnection,
 from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
 
 # A client's libpq receives into a buffer of the least power of two that holds a message. It moves
-# the part of the next message that is there as well: 8 KiB, but with 128 KiB nearly all of it.
+# the part of the next message that the buffer holds as well. That is 8 KiB for messages of 120 KiB,
+# and nearly the whole next message for those of 128 KiB.
 CHUNK_BYTES_MAX = 120 << 10
-PIECE_BYTES_MAX = (
-    4 * CHUNK_BYTES_MAX
-)  # one read may wait for a thread, and one send wakes the client
+# One read may wait for a thread, and one send wakes the client.
+PIECE_BYTES_MAX = 4 * CHUNK_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

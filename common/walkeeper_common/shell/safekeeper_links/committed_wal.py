@@ -34,8 +34,8 @@ from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 READS_AT_ONCE = 4
 # For pieces of 1 MiB a safekeeper took fresh memory from the kernel, 40 % of the time of a fetch.
 PIECE_BYTES = (1 << 19) - WAL_PAGE_BYTES
-# The memory for received bytes. It ends where a whole answer ends, so that no part of the next one
-# has to be moved to its start.
+# The memory for received bytes ends where the answer with a whole piece ends. So it holds no part
+# of the next answer, which would have to be moved to its start.
 ANSWER_BYTES = FRAME_HEAD.size + ReadResponse.LAYOUT.size + PIECE_BYTES
 
 
