@@ -56,6 +56,7 @@ SELECT txid_current(), pg_logical_emit_message(false, 'catch_up', repeat('x', %s
 FROM generate_series(1, %s)
 """
 """Each statement commits. By a commit `restore` proves its branch, and then prefetches (R23)."""
+CP, RESTORE = "cp, segments/s", "restore, segments/s"
 RECEIVED = "SELECT coalesce(pg_last_wal_receive_lsn(), '0/0')::text"
 REPLAYED = "SELECT coalesce(pg_last_wal_replay_lsn(), '0/0')::text"
 
@@ -206,13 +207,13 @@ def measure(megabytes: int, rounds: int, *, is_cold: bool) -> dict[str, list[flo
                     "streaming from a safekeeper, MB/s": partial(
                         streaming, backup, safekeeper, end
                     ),
-                    "cp, segments/s": partial(restoring, backup, f"cp {wal}/%f %p", whole),
-                    "restore, segments/s": partial(restoring, backup, f"{restore} %f %p", whole),
+                    CP: partial(restoring, backup, f"cp {wal}/%f %p", whole),
+                    RESTORE: partial(restoring, backup, f"{restore} %f %p", whole),
                     "restore --prefetch 0, segments/s": partial(
                         restoring, backup, f"{restore} --prefetch 0 %f %p", whole
                     ),
                 }  # fmt: skip
-                names = list(runs)[2:4] if is_cold else list(runs)
+                names = [CP, RESTORE] if is_cold else list(runs)
                 prepared = from_disk if is_cold else from_memory
                 directories = [wal, cluster.directory, primary.data / "pg_wal"]
                 for name in order_of(names, number):
