@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import sys
+import time
 from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
@@ -15,12 +18,13 @@ import pytest
 from rich.console import Console
 
 from walkeeper_common.errors import Refused
-from walkeeper_lab.bench import disk, rounds
+from walkeeper_lab.bench import bench_run, disk, rounds
 from walkeeper_lab.bench.bench_report import Report, check_outputs
+from walkeeper_lab.bench.commit import cpu_s
 from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_lab.bench.pairs import Series, order_of
 from walkeeper_lab.bench.rounds import FORGOTTEN_S, Say, take_turns
-from walkeeper_lab.bench.sides import Nobody, Side
+from walkeeper_lab.bench.sides import Nobody, Side, processes_of
 from walkeeper_lab.local.child_process import ChildProcess
 
 SIDES = ("no replication", "pg_receivewal", "walkeeper")
@@ -60,6 +64,7 @@ class Idle:
     """A side with two receivers, of which one was killed."""
 
     name = "walkeeper"
+    proposer = None
 
     def __init__(self, folder: Path) -> None:
         self.victims = [
@@ -87,6 +92,16 @@ class Nothing:
         say(side.name)
 
 
+class Pinned(Nothing):
+    """A benchmark that notes the processors of the receivers that run."""
+
+    def __init__(self) -> None:
+        self.seen = list[set[int]]()
+
+    async def measure(self, side: Side, say: Say) -> None:
+        self.seen += [os.sched_getaffinity(child.pid) for child in processes_of(side)]
+
+
 def test_the_memory_of_the_receivers_that_are_left_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +118,53 @@ def test_the_memory_of_the_receivers_that_are_left_is_reported(
     assert idle.values.keys() == most.values.keys() == {"walkeeper"}
     assert len(idle.values["walkeeper"]) == 2
     assert 0 < idle.median("walkeeper") <= most.median("walkeeper") < 20
+
+
+def test_pinned_receivers_run_on_the_last_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = max(os.sched_getaffinity(0))
+    monkeypatch.setattr(rounds, "FORGOTTEN_S", 0.0)
+    bench = Pinned()
+    asyncio.run(take_turns(bench, [Idle(tmp_path)], 1, lambda _: None, frozenset((last,))))
+    assert bench.seen == [{last}]
+
+
+def test_the_server_leaves_the_last_processor_and_needs_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processors, kept = {0, 3, 5}, list[list[int]]()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, those: kept.append(those))
+    assert bench_run._set_apart() == {5} and kept == [[0, 3]]
+    processors = {5}
+    with pytest.raises(Refused, match="--pin needs two processors"):
+        bench_run._set_apart()
+
+
+def test_the_cpu_of_a_child_counts_its_threads(tmp_path: Path) -> None:
+    work = (
+        "import threading, time; t = threading.Thread(target=sum, args=(range(10**9),)); t.start();"
+    )
+    side = Idle(tmp_path)
+    side.victims = [
+        ChildProcess(
+            "busy", (sys.executable, "-c", f"{work} t.join(); time.sleep(60)"), tmp_path / "log"
+        )
+    ]
+
+    async def spent_s() -> float:
+        await side.victims[0].launch()
+        try:
+            while (spent := cpu_s(side)[0]) < 0.1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            return spent
+        finally:
+            await side.victims[0].kill()
+
+    before_s = time.monotonic()
+    assert 0.1 <= asyncio.run(spent_s()) < 2 * (time.monotonic() - before_s)
+    assert cpu_s(Nobody()) == (0.0, 0.0)
 
 
 def test_a_disk_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     )
     assert "--slot" in complaint("create", "--dsn", "", "--safekeepers", THREE, "--cluster", "MyDb")
     assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
+    assert "choose one" in complaint("bench", "commit", "--tls", "--slow-path")
 
 
 def test_archive_flags_reach_the_daemon(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from walkeeper_lab.bench.bench_server import p999_ms_of
+from walkeeper_lab.bench.bench_server import Throughput, ascending_ms
 from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.bench.delay_line import HELD_BYTES_MAX, HOST, DelayLine, Direction
 
@@ -110,5 +110,6 @@ def test_without_a_distance_there_is_no_relay() -> None:
 
 def test_the_latency_that_999_of_1000_kept() -> None:
     log = [f"0 {number} {1000 * number} 0 1700000000 1" for number in range(1, 1001)]
-    assert p999_ms_of(log) == 1000.0
-    assert p999_ms_of(log[:998]) == 998.0 and p999_ms_of([]) == 0.0
+    assert Throughput(1, 1, ascending_ms(reversed(log))).p999_ms == 1000.0
+    assert Throughput(1, 1, ascending_ms(log[:998])).p999_ms == 998.0
+    assert ascending_ms(["0 7 2500 0 1700000000 1", "0 8 1500 0 1700000000 1"]) == [1.5, 2.5]

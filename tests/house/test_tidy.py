@@ -31,6 +31,7 @@ MAY_BE_UNREPEATABLE = (
     "admin/walkeeper_admin/closed_start.py",
     "admin/walkeeper_admin/create.py",
     "lab/walkeeper_lab/demo/stage.py",
+    "lab/walkeeper_lab/local/child_process.py",
     "cli/walkeeper_cli/commands/archive.py",
     "cli/walkeeper_cli/certs/local_files.py",
     "cli/walkeeper_cli/commands/certs.py",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from walkeeper_cli.options import Duration, config_option, option
+from walkeeper_common.errors import Refused
 
 if TYPE_CHECKING:
     from walkeeper_lab.bench.bench_server import BenchServer
@@ -52,33 +53,51 @@ round_trip_option = option(
     "machines: 0.2ms, 1ms. Relays on this machine make it.  [default: 0]",
 )  # fmt: skip
 
+pin_option = option(
+    "--pin", is_flag=True,
+    help="Run the receivers on the last processor, and the server and its clients on the others. "
+    "On other machines, receivers would not take the server's processors either.",
+)  # fmt: skip
+
+slow_path_option = option(
+    "--slow-path", is_flag=True,
+    help="Also measure walkeeper without its compiled fast path.",
+)  # fmt: skip
+
 # The option ignores WALKEEPER_ARCHIVE: files of a benchmark belong to no archive that is in use.
 archive_option = click.option(
     "--archive", metavar="URL", help="The archive.  [default: a directory on the same disk]"
 )
 
 
-def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool) -> int:
-    """Run a benchmark beside pg_receivewal; with `tls` each of the two with TLS and without."""
+def _measured(flags: dict[str, Any], make: MakeBench, *, tls: bool, slow_path: bool) -> int:
+    """Run a benchmark beside pg_receivewal, as it is or with one of the two comparisons.
+
+    With `tls` each of the two runs with TLS and without.
+    """
+    from walkeeper_fastpath import switch
+    from walkeeper_lab.bench import sides
     from walkeeper_lab.bench.bench_run import BenchSettings, run
 
+    if tls and slow_path:
+        raise click.UsageError("--tls and --slow-path are two comparisons: choose one of them")
+    settings = BenchSettings(**flags)
+    if slow_path:
+        if not switch.is_on():
+            raise Refused(f"--slow-path: without it, the fast path is {switch.state()}, too")
+        slow = (sides.SLOW_PATH, sides.RECEIVER)
+        return run(settings, make, sides.sides_of_paths, also=(slow,))
     if not tls:
-        return run(BenchSettings(**flags), make)
+        return run(settings, make)
     from walkeeper_cli.certs.local_files import local_tls
-    from walkeeper_lab.bench.sides import (
-        NAME,
-        RECEIVER,
-        RECEIVER_WITH_TLS,
-        WITH_TLS,
-        sides_of_tls,
-    )
 
+    theirs = (sides.RECEIVER_WITH_TLS, sides.RECEIVER)
     return run(
-        BenchSettings(**flags),
+        settings,
         make,
-        lambda server, directory, cables: sides_of_tls(server, directory, cables, local_tls),
-        ratio=(WITH_TLS, NAME),
-        also=((RECEIVER_WITH_TLS, RECEIVER), (WITH_TLS, RECEIVER_WITH_TLS)),
+        lambda server, folder, cables: sides.sides_of_tls(server, folder, cables, local_tls),
+        ratio=(sides.WITH_TLS, sides.NAME),
+        also=(theirs, (sides.WITH_TLS, sides.RECEIVER_WITH_TLS)),
     )
 
 
@@ -105,18 +124,20 @@ def command() -> None:
     help="The seconds for each side and number of clients in a round.",
 )  # fmt: skip
 @tls_option
+@slow_path_option
 @round_trip_option
+@pin_option
 @shared
-def commit(seconds: int, tls: bool, **flags: Any) -> int:
-    """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N).
+def commit(seconds: int, tls: bool, slow_path: bool, **flags: Any) -> int:
+    """Measure commits per second, latency and CPU with 1, 8 and 32 clients (pgbench -N).
 
     \b
     As with receivers on other machines, 1 ms away:
-      walkeeper bench commit --round-trip 1ms
+      walkeeper bench commit --round-trip 1ms --pin
     """
     from walkeeper_lab.bench.commit import Commit
 
-    return _measured(flags, lambda server: Commit(server, seconds), tls=tls)
+    return _measured(flags, lambda server: Commit(server, seconds), tls=tls, slow_path=slow_path)
 
 
 @command.command("bulk")
@@ -125,16 +146,18 @@ def commit(seconds: int, tls: bool, **flags: Any) -> int:
     help="The bytes that each transaction writes.",
 )  # fmt: skip
 @tls_option
+@slow_path_option
 @shared
-def bulk(megabytes: int, tls: bool, **flags: Any) -> int:
+def bulk(megabytes: int, tls: bool, slow_path: bool, **flags: Any) -> int:
     """Measure the MB/s of WAL of COPY and of pg_logical_emit_message."""
     from walkeeper_lab.bench.bulk import Bulk
 
-    return _measured(flags, lambda server: Bulk(server, megabytes), tls=tls)
+    return _measured(flags, lambda server: Bulk(server, megabytes), tls=tls, slow_path=slow_path)
 
 
 @command.command("failover")
 @round_trip_option
+@pin_option
 @shared
 def failover(**flags: Any) -> int:
     """Measure the longest gap between commits when one of three receivers is killed."""

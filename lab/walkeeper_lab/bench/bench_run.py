@@ -40,6 +40,7 @@ class BenchSettings:
     json: str | None = None
     plot: str | None = None
     round_trip: float = 0.0
+    pin: bool = False
 
 
 MakeSides = Callable[[PostgreSQL, Path, Cables], list[Side]]
@@ -122,6 +123,7 @@ async def _measure(
     compared: tuple[Pair, ...],
 ) -> None:
     console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    far = _set_apart() if settings.pin else frozenset[int]()
     disk = disk_of(directory)
     programs = await asyncio.to_thread(find_programs, settings.bindir, directory)
     for name in NEEDED:
@@ -135,20 +137,35 @@ async def _measure(
         cables = Cables(settings.round_trip)
         sides = make_sides(server, directory, cables)
         bench = make(primary)
+
+        def say(text: str) -> None:
+            progress.print(text, style="dim")
+
         try:
-            async with cables.laid(directory):
-                memory = await take_turns(
-                    bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
-                )
+            async with cables.laid(directory, far):
+                memory = await take_turns(bench, sides, settings.rounds, say, far)
         finally:
             for side in sides:
                 for child in side.victims:
                     await child.kill()
     finally:
         await server.kill()
-    title, series = f"{bench.title}{cables}", [*bench.series, *memory]
+    apart = ", receivers on a processor of their own" if far else ""
+    title, series = f"{bench.title}{cables}{apart}", [*bench.series, *memory]
     report = _report(settings, title, series, disk, programs, sides, compared)
     _tell(report, settings, console)
+
+
+def _set_apart() -> frozenset[int]:
+    """Leave the last processor to the receivers, and return it.
+
+    The server and its clients run on the others. Raise Refused if there is only one.
+    """
+    *near, last = sorted(os.sched_getaffinity(0))
+    if not near:
+        raise Refused("--pin needs two processors, and this process has one")
+    os.sched_setaffinity(0, near)
+    return frozenset((last,))
 
 
 def _report(
@@ -163,7 +180,7 @@ def _report(
     return Report(
         title=title,
         disk=disk,
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=len(os.sched_getaffinity(0)) + settings.pin,
         postgresql=programs.version,
         rounds=settings.rounds,
         sides=[side.name for side in sides],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.errors import Refused
@@ -37,7 +37,13 @@ class Throughput:
 
     tps: float
     latency_ms: float
-    p999_ms: float
+    transactions_ms: Sequence[float]
+    """The latency of each transaction, in ascending order; never empty."""
+
+    @property
+    def p999_ms(self) -> float:
+        """The latency that all but one in 1,000 transactions kept."""
+        return self.transactions_ms[len(self.transactions_ms) * 999 // 1000]
 
 
 class BenchServer:
@@ -70,10 +76,10 @@ class BenchServer:
                 seconds=tried_s + 60,
             )
             tps, latency = TPS.search(said), LATENCY.search(said)
-            p999_ms = p999_ms_of(line for log in directory.iterdir() for line in log.open())
+            each_ms = ascending_ms(line for log in directory.iterdir() for line in log.open())
             shutil.rmtree(directory)
-            if tps and latency:
-                return Throughput(float(tps.group(1)), float(latency.group(1)), p999_ms)
+            if tps and latency and each_ms:
+                return Throughput(float(tps.group(1)), float(latency.group(1)), each_ms)
         raise Refused(f"no transaction was completed in {5 * seconds} s; pgbench says:\n{said}")
 
     async def _pgbench(self, *arguments: str, seconds: float) -> str:
@@ -86,10 +92,6 @@ class BenchServer:
         )
 
 
-def p999_ms_of(lines: Iterable[str]) -> float:
-    """Return the latency that all but one in 1,000 transactions of pgbench's log kept.
-
-    Return 0 if the log is empty.
-    """
-    ascending = sorted(int(line.split()[LATENCY_FIELD]) for line in lines)
-    return ascending[len(ascending) * 999 // 1000] / 1000 if ascending else 0.0
+def ascending_ms(lines: Iterable[str]) -> list[float]:
+    """Return what each transaction of pgbench's log took, in ascending order."""
+    return sorted(int(line.split()[LATENCY_FIELD]) / 1000 for line in lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from pathlib import Path
 
 from walkeeper_lab.local.child_process import ChildProcess
@@ -38,12 +38,16 @@ class Cables:
         return near
 
     @contextlib.asynccontextmanager
-    async def laid(self, directory: Path) -> AsyncIterator[None]:
-        """Run the delay lines; raise Refused if one does not start."""
+    async def laid(
+        self, directory: Path, processors: Set[int] = frozenset()
+    ) -> AsyncIterator[None]:
+        """Run the delay lines, on `processors` if it is not empty; raise Refused if one fails."""
         lines = [self._line(directory, *ports) for ports in self._ports]
         try:
             for line in lines:
                 await line.start(READY_S)
+                if processors:
+                    line.run_on(processors)
             yield
         finally:
             for line in lines:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol
 
 from walkeeper_lab.bench.pairs import Series, order_of
-from walkeeper_lab.bench.sides import Side
+from walkeeper_lab.bench.sides import Side, processes_of
 
 Say = Callable[[str], None]
 FORGOTTEN_S = 4.0
@@ -31,8 +31,17 @@ class Bench(Protocol):
         ...
 
 
-async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say) -> list[Series]:
-    """Measure every side once in each round, and return the memory of its largest receiver."""
+async def take_turns(
+    bench: Bench,
+    sides: Sequence[Side],
+    rounds: int,
+    say: Say,
+    processors: Set[int] = frozenset(),
+) -> list[Series]:
+    """Measure every side once in each round, and return the memory of its largest receiver.
+
+    A side's processes run on `processors`, if it is not empty.
+    """
     by_name = {side.name: side for side in sides}
     idle = Series("memory of a receiver", "MB, idle", more=False)
     most = Series("", "MB, at most", more=False)
@@ -41,6 +50,9 @@ async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say)
         for name in order_of(list(by_name), number):
             side = by_name[name]
             async with side.attached():
+                if processors:
+                    for child in processes_of(side):
+                        child.run_on(processors)
                 # No side waits for what another one left to the disk, such as removed segments.
                 await asyncio.to_thread(os.sync)
                 await asyncio.sleep(FORGOTTEN_S)

@@ -21,6 +21,7 @@ from walkeeper_admin.status import gather
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell.tls.own_credentials import use_credentials
+from walkeeper_fastpath import switch
 from walkeeper_lab.bench.cables import Cables
 from walkeeper_lab.local import daemons
 from walkeeper_lab.local.child_process import ChildProcess
@@ -32,6 +33,7 @@ RECEIVERS = 3
 QUORUM = 2
 NAME = "walkeeper"
 WITH_TLS = "walkeeper, TLS"
+SLOW_PATH = "walkeeper, slow path"
 RECEIVER = "pg_receivewal"
 RECEIVER_WITH_TLS = "pg_receivewal, TLS"
 READY_S = 60.0
@@ -53,7 +55,15 @@ class Side(Protocol):
     name: str
     victims: list[ChildProcess]
 
+    @property
+    def proposer(self) -> ChildProcess | None: ...
     def attached(self) -> contextlib.AbstractAsyncContextManager[None]: ...
+
+
+def processes_of(side: Side) -> list[ChildProcess]:
+    """Return the side's processes that run."""
+    known = [*side.victims, *([side.proposer] if side.proposer is not None else [])]
+    return [child for child in known if child.is_running]
 
 
 class Nobody:
@@ -63,6 +73,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.victims: list[ChildProcess] = []
+        self.proposer: ChildProcess | None = None
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
@@ -83,6 +94,7 @@ class Receivers:
     ) -> None:
         self.name, self._sslmode = name, sslmode
         self._server, self._cables = server, cables
+        self.proposer: ChildProcess | None = None
         self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
         self._directories = [directory / f"{name} ({sslmode})" for name in self._names]
         self.victims = [
@@ -154,6 +166,7 @@ class Safekeepers:
         beside: Safekeepers | None = None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        fast_path: bool = True,
         tls: LocalTls | None = None,
         cables: Cables | None = None,
     ) -> None:
@@ -168,13 +181,15 @@ class Safekeepers:
             self.addresses = tuple((host, cables.to(port)) for host, port in self._listens)
         else:
             self._listens, self.addresses = beside._listens, beside.addresses
-        daemons_of = daemons.safekeepers(directory, self._listens, options, environment, tls)
+        path = {} if fast_path else {switch.VARIABLE: "off"}
+        its = {**(environment or {}), **path}
+        daemons_of = daemons.safekeepers(directory, self._listens, options, its, tls)
         self.victims = list(daemons_of.values())
         self._directories = [daemons.data_directory(directory, each) for each in daemons_of]
         named = ["--cluster", cluster, "--slot", NAME, "--application-name", NAME]
         if tls is not None:
             named += tls.of_proposer()
-        self._proposer = daemons.proposer(directory, self.addresses, server.dsn, named)
+        self.proposer = daemons.proposer(directory, self.addresses, server.dsn, named, path)
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
@@ -184,14 +199,14 @@ class Safekeepers:
         try:
             log = CreateSettings(self.addresses, server.dsn, self.cluster, NAME, if_not_exists=True)
             await create(log)
-            await self._proposer.start(READY_S)
+            await self.proposer.start(READY_S)
             await _caught_up(server, [NAME])
             await self._all_caught_up()
             await attach(AttachSettings(server.dsn, NAME), lambda _: None)
             yield
         finally:
             await _wait_for(server, "")
-            for child in (self._proposer, *self.victims):
+            for child in (self.proposer, *self.victims):
                 await child.stop()
             await self._forget()
 
@@ -218,6 +233,14 @@ def sides_of_all(server: PostgreSQL, directory: Path, cables: Cables) -> list[Si
     """Return the three kinds of receivers."""
     ours = Safekeepers(server, directory, cables=cables)
     return [Nobody(), Receivers(server, directory, cables), ours]
+
+
+def sides_of_paths(server: PostgreSQL, directory: Path, cables: Cables) -> list[Side]:
+    """Return the three kinds, and walkeeper without its compiled fast path."""
+    *others, ours = sides_of_all(server, directory, cables)
+    assert isinstance(ours, Safekeepers)
+    slow = Safekeepers(server, directory, name=SLOW_PATH, beside=ours, fast_path=False)
+    return [*others, ours, slow]
 
 
 def sides_of_tls(

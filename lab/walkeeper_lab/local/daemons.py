@@ -44,7 +44,11 @@ def data_directory(directory: Path, number: int) -> Path:
 
 
 def proposer(
-    directory: Path, addresses: Sequence[Address], dsn: str, options: Sequence[str] = ()
+    directory: Path,
+    addresses: Sequence[Address],
+    dsn: str,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> ChildProcess:
     """Return a proposer that is not started.
 
@@ -53,9 +57,10 @@ def proposer(
     """
     members = ",".join(map(shown_address, addresses))
     arguments = ("proposer", "--safekeepers", members, *options)
+    its = environment or {}
     if not dsn:  # in the environment, an empty value counts as no value
-        return _daemon(directory, "proposer", *arguments, "--dsn", "")
-    return _daemon(directory, "proposer", *arguments, WALKEEPER_DSN=dsn)
+        return _daemon(directory, "proposer", *arguments, "--dsn", "", **its)
+    return _daemon(directory, "proposer", *arguments, **its, WALKEEPER_DSN=dsn)
 
 
 def _daemon(directory: Path, name: str, *arguments: str, **environment: str) -> ChildProcess:
