@@ -28,8 +28,8 @@ class _Figures:
         self.tail = Series("", "p99.9 ms", more=False)
         self.longest = Series("", "longest ms", more=False)
         self.flushes = Series("", "flushes/s", more=False)
-        self.receiver = Series("", "CPU µs a commit, a receiver", more=False)
-        self.proposer = Series("", "CPU µs a commit, proposer", more=False)
+        self.receiver = Series("", "CPU µs, receiver", more=False)
+        self.proposer = Series("", "CPU µs, proposer", more=False)
 
     @property
     def series(self) -> list[Series]:
@@ -41,7 +41,7 @@ class Commit(Bench):
     """The benchmark that runs pgbench -N.
 
     It counts the flushes of the whole device, so each side's count includes the primary's. A
-    receiver's CPU is the mean of the three.
+    receiver's CPU a commit is the mean of the three.
     """
 
     title = "pgbench -N, prepared statements"
