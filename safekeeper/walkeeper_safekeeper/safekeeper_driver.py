@@ -392,9 +392,9 @@ class Driver:
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
         self._read_wal(begin_lsn, end_lsn, finish, self.others)
-        self._leave(begin_lsn, end_lsn)
+        self.leave_cached(begin_lsn, end_lsn)
 
-    def _leave(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    def leave_cached(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         """Let an old file that was read to its end leave the page cache again."""
         if end_lsn == self.store.file_end(begin_lsn) and self.store.is_old(begin_lsn):
             self._reader.submit(lambda: self.store.drop_cached(begin_lsn), lambda _: None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -34,6 +36,9 @@ from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.persisted_marks import PERSIST_COMMIT_TICKS
+from walkeeper_safekeeper.hosting.readable_log import ReadableLog
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.safekeeper_driver import Driver
 from walkeeper_safekeeper.storage import wal_store
 from walkeeper_safekeeper.storage.log_folder import LogFolder
@@ -252,6 +257,13 @@ def tip_bench(monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, Lsn]:
     return bench, end
 
 
+def readable(bench: Bench) -> ReadableLog:
+    """Return the bench's log as its readers see it. It is on its first timeline."""
+    nothing = SimpleNamespace(timeline_files=())
+    folder, slots = cast(LogFolder, nothing), cast(DurableSlots, nothing)
+    return ReadableLog("main", bench.driver, folder, slots, cast(TableCopies, nothing))
+
+
 def test_a_reader_at_the_tip_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, end = tip_bench(monkeypatch)
     learned: list[WalkeeperError | None] = []
@@ -260,6 +272,24 @@ def test_a_reader_at_the_tip_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch
     read: list[object] = []
     bench.driver.read_committed(START, end, read.append)
     assert read == [bench.driver.store.read(START, end)] and not bench.others.jobs
+
+
+def test_cached_wal_is_given_at_once_if_it_is_committed_whole_and_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, end = tip_bench(monkeypatch)
+    log = readable(bench)
+    assert log.read_cached(START, end) == bench.driver.store.read(START, end)
+    assert log.read_cached(START, Lsn(end + 1)) is None, "this is not committed"
+    bench.driver.damaged = (Lsn(end - 1), end)
+    assert log.read_cached(START, end) is None
+    assert log.read_cached(START, Lsn(end - 1)) == bench.driver.store.read(START, Lsn(end - 1))
+    bench.driver.damaged = None
+    monkeypatch.setattr(ReadableLog, "oldest_lsn", Lsn(START + 8))
+    assert log.read_cached(START, end) is None, "this counts as removed"
+    monkeypatch.setattr(bench.disk, "read_cached", lambda *_: None)
+    assert log.read_cached(Lsn(START + 8), end) is None
+    assert not bench.others.jobs
 
 
 def test_a_read_request_for_cached_wal_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,8 +346,9 @@ def test_old_wal_leaves_the_page_cache_again_when_a_reader_has_passed_it(
             (passed, Lsn(passed + SEGMENT_BYTES)),
         ):
             bench.driver.read_committed(begin, until, lambda _: None)
+            readable(bench).read_cached(begin, until)
             bench.others.run_all()
-    assert dropped == [store.name_of(START)] * 2
+    assert dropped == [store.name_of(START)] * 3, "by two reads of the cache and one of the disk"
 
 
 def test_many_new_records_are_walked_on_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:

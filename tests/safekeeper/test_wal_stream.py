@@ -377,11 +377,13 @@ def test_a_client_that_lags_costs_one_read_for_many_messages() -> None:
     run_with_server(catalog_of, scenario)
 
 
-def test_bytes_read_ahead_are_not_sent_after_a_truncation() -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_bytes_read_ahead_are_not_sent_after_a_truncation(in_memory: bool) -> None:
     """The whole read is promised: a truncation below its end ends the connection."""
 
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
+        log.in_memory = in_memory
         client = await RawClient.connect(port)
         drain = ClientConnection.drain
 
@@ -399,6 +401,22 @@ def test_bytes_read_ahead_are_not_sent_after_a_truncation() -> None:
         assert tags(found) == "d" * messages + "E" and sqlstates(found) == ["57P01"]
 
     run_with_server(catalog_of, scenario, limits=IMPATIENT)
+
+
+def test_wal_in_memory_is_streamed_without_a_wait_for_a_read() -> None:
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        log.in_memory = True
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {FIRST_LSN}")
+        assert await client.wal(len(log.wal)) == log.wal and not log.reads
+        log.in_memory = False
+        more = wal_bytes(MIB, seed=3)
+        log.append(more)
+        log.commit()
+        assert await client.wal(len(more)) == more and log.reads
+
+    run_with_server(catalog_of, scenario)
 
 
 def test_one_piece_is_read_while_the_client_takes_the_one_before() -> None:

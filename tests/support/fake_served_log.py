@@ -68,6 +68,7 @@ class FakeLog:
     reads: list[tuple[Lsn, Lsn]] = field(default_factory=list)
     elsewhere: bytes = b""  # another member holds this, up to oldest_lsn
     half_record_bytes: int = 0  # committed, of a record that goes on
+    in_memory: bool = False  # `read_cached` has it all
 
     def __post_init__(self) -> None:
         self.slots = DurableSlots(self.slots_file.data, self.slots_file.write)
@@ -100,6 +101,11 @@ class FakeLog:
             return self.elsewhere[begin - first_lsn : end - first_lsn]
         if end > self.readable_lsn:
             raise Refused(f"{end} is not committed any more")
+        return bytes(self.wal[begin - self.oldest_lsn : end - self.oldest_lsn])
+
+    def read_cached(self, begin: Lsn, end: Lsn) -> bytes | None:
+        if not self.in_memory or not self.oldest_lsn <= begin < end <= self.readable_lsn:
+            return None
         return bytes(self.wal[begin - self.oldest_lsn : end - self.oldest_lsn])
 
     @property

@@ -21,6 +21,7 @@ from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.primary_snapshot import TableCopies
 from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.safekeeper_driver import Driver
+from walkeeper_safekeeper.storage.cached_wal import cached_wal
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 
@@ -121,6 +122,19 @@ class ReadableLog:
         future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
         self._driver.read_committed(begin, end, partial(resolve, future))
         return await future
+
+    def read_cached(self, begin: Lsn, end: Lsn) -> Buffer | None:
+        """Return all of [begin, end) if it is committed and the page cache has it, or None.
+
+        `read_committed` refuses WAL that a scrub found damaged, and tells.
+        """
+        driver = self._driver
+        if begin < self.oldest_lsn or end > self.readable_lsn or driver.is_damaged(begin, end):
+            return None
+        wal = cached_wal(driver.store, begin, end)
+        if wal is not None:
+            driver.leave_cached(begin, end)
+        return wal
 
     async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
         """Return readable_lsn as soon as it is greater than `beyond`, or when the time is over."""

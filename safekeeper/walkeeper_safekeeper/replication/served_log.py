@@ -168,6 +168,10 @@ class ServedLog(Protocol):
         """
         ...
 
+    def read_cached(self, begin: Lsn, end: Lsn) -> Buffer | None:
+        """Return what `read_committed` would return, or None if it would have to wait or raise."""
+        ...
+
     async def wait_for_readable(self, beyond: Lsn, timeout_s: float) -> Lsn:
         """Return readable_lsn as soon as it is greater than `beyond`, or when the time is over."""
         ...

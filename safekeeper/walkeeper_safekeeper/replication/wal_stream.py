@@ -21,7 +21,7 @@ standby that asks a lagging safekeeper would otherwise loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from walkeeper_common.buffers import Buffer
@@ -137,11 +137,11 @@ def message_end(
     XLogSendPhysical in walsender.c does it (R21). The message is never empty.
     """
     assert begin_lsn < whole_lsn, f"{begin_lsn=} {whole_lsn=}"
-    segment_end = begin_lsn.round_down(segment_bytes) + segment_bytes
-    longest_end = begin_lsn + bytes_max
-    if whole_lsn <= longest_end:
-        return min(whole_lsn, segment_end)
-    return min(longest_end.round_down(WAL_PAGE_BYTES), segment_end)
+    begin, end = int(begin_lsn), int(whole_lsn)  # plain numbers, as an Lsn's arithmetic is slow
+    longest_end = begin + bytes_max
+    if end > longest_end:
+        end = longest_end - longest_end % WAL_PAGE_BYTES
+    return Lsn(min(end, begin - begin % segment_bytes + segment_bytes))
 
 
 class WalStream:
@@ -165,7 +165,7 @@ class WalStream:
         self._ping_sent = False
         self._keepalive_owed = False
         self._copy_done_sent = False
-        self._coming: asyncio.Future[Buffer] | None = None  # the piece at reader.sent_lsn
+        self._coming: asyncio.Future[Buffer] | Buffer | None = None  # WAL from reader.sent_lsn on
         self._ended = asyncio.Event()
         reader.on_end = self._ended.set
 
@@ -279,7 +279,9 @@ class WalStream:
         """Send a piece of what lies below end_lsn in messages, while the piece after it is read."""
         reader, coming = self._reader, self._coming
         begin, self._coming = reader.sent_lsn, None
-        wal = memoryview(await (self._reading(begin, end_lsn) if coming is None else coming))
+        if coming is None:
+            coming = self._reading(begin, end_lsn)
+        wal = memoryview(await coming if isinstance(coming, asyncio.Future) else coming)
         if reader.end_reason:
             raise StreamEnded(reader.end_reason)
         end = begin + len(wal)
@@ -288,7 +290,7 @@ class WalStream:
         reader.sent_lsn = end
         self._sent_at_s = self._clock()
         if end < end_lsn:
-            self._coming = asyncio.ensure_future(self._reading(end, end_lsn))
+            self._coming = self._reading(end, end_lsn)
         await self._client.drain(self._limits.sender_timeout_s)
 
     def _messages(self, begin: Lsn, wal: memoryview) -> Iterator[Buffer]:
@@ -306,19 +308,22 @@ class WalStream:
             yield wal[lsn - begin : until - begin]
             lsn = until
 
-    def _reading(self, begin: Lsn, end_lsn: Lsn) -> Coroutine[object, object, Buffer]:
+    def _reading(self, begin: Lsn, end_lsn: Lsn) -> asyncio.Future[Buffer] | Buffer:
         """Read as many messages at once as PIECE_BYTES_MAX has room for.
 
         The end is promised before the read. A truncation during the read, or before all is sent,
-        then ends this connection. The bytes that it replaced are never sent."""
+        then ends this connection. The bytes that it replaced are never sent. WAL in the page cache
+        needs no task and no wait.
+        """
         segment, most = self._log.segment_bytes, PIECE_BYTES_MAX
         end = message_end(begin, end_lsn, segment_bytes=segment, bytes_max=most)
         self._reader.promised_lsn = end
-        return self._log.read_committed(begin, end)
+        wal = self._log.read_cached(begin, end)
+        return asyncio.ensure_future(self._log.read_committed(begin, end)) if wal is None else wal
 
     async def _drop_coming(self) -> None:
         """End the read that is under way, and pass over what it failed of."""
-        if self._coming is not None:
+        if isinstance(self._coming, asyncio.Future):
             self._coming.cancel()
             await asyncio.gather(self._coming, return_exceptions=True)
 

@@ -22,6 +22,10 @@ NO_SLOTS = "the simulated safekeepers have no slots of clients"
 MEMBER_WAL = "tests/safekeeper/test_member_wal.py::test_"
 SLOTS_IN_TIME = "tests/safekeeper/test_slots_in_time.py::test_"
 REAL_DISK = "tests/safekeeper/test_real_disk.py::test_"
+CACHED_AT_ONCE = (
+    "tests/safekeeper/test_safekeeper_driver.py::"
+    "test_cached_wal_is_given_at_once_if_it_is_committed_whole_and_here"
+)
 NO_PAGE_CACHE = "the simulated disks have no page cache"
 ONE_MEMBER = "the simulated readers ask the store, not the replication stream"
 
@@ -96,7 +100,7 @@ READING = (
             ),
         ),
         turns_red="tests/safekeeper/test_wal_stream.py::"
-        "test_bytes_read_ahead_are_not_sent_after_a_truncation",
+        "test_bytes_read_ahead_are_not_sent_after_a_truncation[True]",
         why_named=ONE_MEMBER,
     ),
     Mutant(
@@ -138,6 +142,30 @@ READING = (
         why_named=NO_PAGE_CACHE,
     ),
     Mutant(
+        "damaged-wal-from-the-page-cache-at-once",
+        "R13",
+        "no stream gets WAL that a scrub found damaged, also if the page cache has it",
+        (Edit("ReadableLog.read_cached", "driver.is_damaged(begin, end)", "False"),),
+        turns_red=CACHED_AT_ONCE,
+        why_named=NO_PAGE_CACHE,
+    ),
+    Mutant(
+        "uncommitted-wal-from-the-page-cache",
+        "R13",
+        "a stream gets committed WAL only, also if the page cache has more",
+        (Edit("ReadableLog.read_cached", "end > self.readable_lsn", "False"),),
+        turns_red=CACHED_AT_ONCE,
+        why_named=NO_PAGE_CACHE,
+    ),
+    Mutant(
+        "removed-wal-from-the-page-cache",
+        "R13",
+        "a stream gets no WAL that counts as removed, also if the page cache has it",
+        (Edit("ReadableLog.read_cached", "begin < self.oldest_lsn", "False"),),
+        turns_red=CACHED_AT_ONCE,
+        why_named=NO_PAGE_CACHE,
+    ),
+    Mutant(
         "older-look-at-records-ends-last",
         "R13",
         "the loop looks for whole records only while no look is on the thread",
@@ -150,7 +178,7 @@ READING = (
         "messages-end-within-a-page",
         "R21",
         "a message to a PostgreSQL client ends at a record's end or at a page boundary",
-        (Edit("message_end", "longest_end.round_down(WAL_PAGE_BYTES)", "longest_end"),),
+        (Edit("message_end", "longest_end - longest_end % WAL_PAGE_BYTES", "longest_end"),),
         turns_red="tests/safekeeper/test_wal_stream.py::"
         "test_a_message_ends_where_a_record_or_a_page_does[0]",
         why_named="the simulated readers ask the store, not the replication stream",
