@@ -64,7 +64,7 @@ async def connected(owner: Owner) -> AsyncIterator[tuple[FramedConnection, socke
 def test_messages_arrive_once_and_in_order(runner: Runner, seed: int) -> None:
     """They may be cut anywhere. The fast path comes and goes, and reading pauses now and then."""
     random = Random(seed)
-    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000, 300_000)
+    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000, 600_000)
     sent = [random.choice((append_of(random.choice(sizes)), ASK)) for _ in range(120)]
     stream = b"".join(bytes(buffer) for message in sent for buffer in encode(message))
     owner = Owner(random)
@@ -80,7 +80,7 @@ def test_messages_arrive_once_and_in_order(runner: Runner, seed: int) -> None:
                         connection.resume_reading("test")
                     case 1:
                         connection.receive_first(owner.take)
-                piece = stream[at : at + random.choice((7, 90, 5000, 100_000, 400_000))]
+                piece = stream[at : at + random.choice((7, 90, 5000, 100_000, 700_000))]
                 await loop.sock_sendall(peer, piece)
                 at += len(piece)
                 await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_messages_over_tls_arrive_once_and_in_order(
 ) -> None:
     """The fast path gets what TLS has decrypted, as it gets plain bytes."""
     random = Random(seed)
-    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000, 300_000)
+    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000, 600_000)
     sent = [random.choice((append_of(random.choice(sizes)), ASK)) for _ in range(120)]
     owner, offered = Owner(random), list[int]()
 

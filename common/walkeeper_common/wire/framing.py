@@ -128,7 +128,7 @@ _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
     kind.TAG: kind for kind in (AppendRequest, AppendResponse, ReadResponse)
 }
 _WITH_WAL = frozenset((AppendRequest.TAG, ReadResponse.TAG))
-MEMORY_BYTES_MAX = 1 << 18  # holds the longest append and most of another one
+MEMORY_BYTES_MAX = 1 << 19  # holds three of the longest appends: a bulk load syncs them at once
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
 
@@ -248,7 +248,8 @@ class FrameReader:
         if taken and taken < size:
             self.view[: size - taken] = bytes(self.view[taken:size])
         if size == len(self.view) < self._grows_to:
-            self.memory = self.memory[: self.held_bytes].ljust(self._grows_to, b"\0")
+            room = min(4 * size, self._grows_to)
+            self.memory = self.memory[: self.held_bytes].ljust(room, b"\0")
             self.view = memoryview(self.memory)
 
     def _grow(self, start: memoryview, length: int) -> None:
