@@ -180,7 +180,7 @@ def _report(
     return Report(
         title=title,
         disk=disk,
-        cpus=len(os.sched_getaffinity(0)) + settings.pin,
+        cpus=len(os.sched_getaffinity(0)) + settings.pin,  # the last one is set apart
         postgresql=programs.version,
         rounds=settings.rounds,
         sides=[side.name for side in sides],
