@@ -18,7 +18,11 @@ from walkeeper_lab.demo.demo_run import STEPS, DemoSettings, run
 from walkeeper_lab.demo.load import WRITERS, Load
 from walkeeper_lab.local import programs
 from walkeeper_lab.local.postgresql import PostgreSQL
-from walkeeper_lab.local.programs import find_programs
+from walkeeper_lab.local.programs import Programs, find_programs
+from walkeeper_lab.local.tcp_ports import HOST
+from walkeeper_proposer.postgres.primary_sql import LOST
+
+PROTOCOL_3 = 3 << 16
 
 
 def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:
@@ -113,6 +117,27 @@ def test_writers_outlive_a_server_that_ends_their_connections_between_two_querie
             with suppress(asyncio.CancelledError):
                 await writing
             assert not load.acknowledged
+
+    asyncio.run(body())
+
+
+def test_a_query_of_the_demo_asks_for_no_tls(tmp_path: Path) -> None:
+    """asyncpg lets the loop report an error of the answer if the query was given up meanwhile."""
+
+    async def body() -> None:
+        first = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first.set_result(await reader.readexactly(8))
+            writer.close()
+
+        listener = await asyncio.start_server(serve, HOST, 0)
+        async with asyncio.timeout(LIMIT_S), listener:
+            server = PostgreSQL(Programs(tmp_path, "15.4", None, "PATH"), tmp_path, "primary", "")
+            server.port = listener.sockets[0].getsockname()[1]
+            with pytest.raises((asyncpg.PostgresError, *LOST)):
+                await server.connect()
+            assert int.from_bytes((await first)[4:]) == PROTOCOL_3
 
     asyncio.run(body())
 
