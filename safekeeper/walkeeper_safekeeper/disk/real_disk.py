@@ -34,6 +34,7 @@ from walkeeper_common.shell.files.sync_path import sync_path
 from walkeeper_fastpath import switch
 from walkeeper_safekeeper.disk.disk_times import DiskTimes, now_s
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
+from walkeeper_safekeeper.disk.zero_fill import StepTime, write_zeros
 from walkeeper_safekeeper.storage.disk_port import HALF_MADE
 
 DESCRIPTORS_MAX = 64  # for a directory with OpenFiles of its own
@@ -42,13 +43,9 @@ RESERVE_BYTES = 1 << 20
 IDENTITY = "safekeeper"
 
 _SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
-# The page cache keeps the bytes of one write as one folio. ext4 looks at all blocks of a folio for
-# each small write and sync into it. With 1 MB they need 1.1 to 1.2 times the CPU.
-_ZEROS = bytes(256 << 10)
 _BLOCK = 4096
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class RealDisk:
@@ -68,6 +65,7 @@ class RealDisk:
         self.path, self._bytes_max = os.path.abspath(path), bytes_max
         self._reserve_bytes = reserve_bytes
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
+        self._step_time = StepTime()
         self._owner = object()  # not the path: what is there may be another directory later
         self._read_cached = switch.read_cached() or _read_cached
         self._lock = Lock()  # a name is opened, or comes to mean another file
@@ -149,7 +147,7 @@ class RealDisk:
             self._files.opening_at_any_rate(lambda: sync_path(self.path))
 
     def allocate(self, name: str, size: int) -> None:
-        path = self._path(name)
+        path, steps_until_s = self._path(name), self._step_time.begin()
         try:
             self._keep_quota(size)
             with self._reserve_lock:
@@ -158,7 +156,7 @@ class RealDisk:
                 text = f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes"
                 raise NoSpace(text)
             with self._failures("allocating", name):
-                self._write_zeros(path, size)
+                self._write_zeros(path, size, steps_until_s=steps_until_s)
         except StorageError as error:
             with suppress(OSError):
                 os.unlink(path)
@@ -184,21 +182,14 @@ class RealDisk:
                 "(archived_lsn, restart_lsn, slots, standbys)"
             )
 
-    def _write_zeros(self, path: str, size: int, *, begin: int = 0) -> None:
+    def _write_zeros(
+        self, path: str, size: int, *, begin: int = 0, steps_until_s: float = 0.0
+    ) -> None:
         """Write so many zeros from `begin` on, where the file ends, and sync them."""
         flags = _NEW & ~os.O_TRUNC if begin else _NEW
         descriptor = self._files.opening(lambda: os.open(path, flags, 0o600))
         try:
-            try:
-                # Asks for all the space at once: a disk is not filled to the brim by a try.
-                os.posix_fallocate(descriptor, begin, size)
-            except OSError as error:
-                if error.errno not in _CANNOT_PREALLOCATE:
-                    raise
-            offset, end = begin, begin + size
-            while offset < end:
-                offset += os.pwrite(descriptor, _ZEROS[: end - offset], offset)
-            os.fsync(descriptor)
+            write_zeros(descriptor, begin, size, steps_until_s=steps_until_s)
         finally:
             os.close(descriptor)
 

@@ -14,6 +14,7 @@ from tests.proof.mutants.mutant import (
     Mutant,
 )
 
+FILL_TEST = "tests/safekeeper/test_zero_fill.py::test_"
 POWER_TEST = "tests/safekeeper/test_real_disk_power_cuts.py::test_"
 
 STORING = (
@@ -256,8 +257,46 @@ STORING = (
         "fresh-segment-is-not-synced",
         "real_disk",
         "a fresh segment's zeros are durable, or an fdatasync inside it could be short of its size",
-        (Edit("RealDisk._write_zeros", "os.fsync(descriptor)"),),
+        (Edit("zero_fill.write_zeros", "os.fsync(descriptor)"),),
         turns_red=POWER_TEST + "a_fresh_segment_is_whole_and_has_its_name[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "new-segment-is-synced-as-a-whole",
+        "zero_fill",
+        "a new segment of a quiet log is synced in steps, between which commits are",
+        (Edit("zero_fill.write_zeros", "os.fdatasync(descriptor)"),),
+        turns_red=FILL_TEST + "no_sync_of_a_quiet_logs_segment_is_long",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "steps-take-as-long-as-a-segment-lasts",
+        "zero_fill",
+        "the steps of a new segment end long before the log needs it",
+        (Edit("StepTime.begin", "lasted_s / self.PART", "lasted_s"),),
+        turns_red=FILL_TEST + "steps_take_a_part_of_the_time_that_a_segment_lasts",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "bulk-load-waits-for-steps",
+        "zero_fill",
+        "a bulk load gets its segments at once",
+        (Edit("StepTime.begin", "lasted_s < self.BULK_S", "False"),),
+        turns_red=FILL_TEST + "a_bulk_load_gets_its_segments_at_once",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "steps-take-any-time-on-a-slow-disk",
+        "zero_fill",
+        "a slow disk gets the rest of a new segment at once",
+        (
+            Edit(
+                "StepTime.begin",
+                "min(self.SECONDS_MAX, lasted_s / self.PART)",
+                "lasted_s / self.PART",
+            ),
+        ),
+        turns_red=FILL_TEST + "a_slow_disk_gets_the_rest_at_once",
         why_named=REAL_FILES,
     ),
     Mutant(
